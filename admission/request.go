@@ -1,0 +1,98 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/weirproxy/weir/identity"
+	"github.com/weirproxy/weir/policy"
+)
+
+// Request is what the hallway asks the desk: everything already verified and
+// parsed. The desk does not change it.
+type Request struct {
+	ID       string    // of the ticket; made by weir (128 random bits, hex)
+	Received time.Time // first message seen
+	Identity *identity.Identity
+	Policy   *policy.Effective
+	API      *policy.API
+	Function string       // scope name, for matches
+	Model    string       // policy's model name; "" only for kinds without one
+	Class    policy.Class // after P1: token, headers, route
+	Colour   policy.Colour
+	Stream   bool
+	GRPC     bool
+	Prompt   int64     // bytes of prompt text (0 = unknown: API.Cost counts)
+	MaxOut   int64     // the caller's own output cap over all choices; 0 = none
+	Fixed    int64     // fixed cost in tokens (kinds JSON, Opaque, GRPC); 0 = estimate
+	Body     int64     // bytes held in Envoy while waiting
+	Deadline time.Time // the caller's; zero = none
+}
+
+// Decision is the answer (design section 4). It is a value: copies are cheap.
+type Decision struct {
+	Action     Action
+	Reason     Reason
+	RetryAfter time.Duration // 0 = no advice
+	Waited     time.Duration
+	Pool       string // chosen pool; "" when refused before the choice
+	Cluster    string
+	Variant    policy.Variant
+	Degraded   bool       // runs below its class's variant
+	Policy     string     // policy hash + profile
+	Shadow     bool       // recorded, not acted on (O4)
+	Intended   Reason     // in shadow: what would have been
+	Quota      *QuotaView // of the tightest rule, for headers; nil = none
+	Detail     string     // names the field, the value and the bound, for the client
+	Trail      Trail
+}
+
+// QuotaView is what headers say of a quota.
+type QuotaView struct {
+	Rule      string
+	Limit     policy.Limit
+	Remaining int64
+	Reset     time.Duration
+}
+
+// Action is what is done with a request.
+type Action uint8
+
+// The actions (design section 4).
+const (
+	Admit     Action = iota
+	Degrade          // admitted on a lower precision
+	Reject           // 429
+	Shed             // 503
+	Deny             // 400/401/403/404/413/415
+	Challenge        // 401/403 with a challenge
+)
+
+// Room is where a step of the trail was judged.
+type Room uint8
+
+// The rooms, in the order of a request.
+const (
+	RoomIdentity Room = iota
+	RoomBody
+	RoomRisk
+	RoomQuota
+	RoomBreaker
+	RoomQueue
+	RoomGauge
+)
+
+// Step is what one room saw.
+type Step struct {
+	Room     Room
+	What     string // a constant name: "class_cap", "per-tenant/tokens/5m"
+	Observed float64
+	Limit    float64
+	OK       bool
+}
+
+// Trail is the rooms' steps in order; fixed size, the last slot is
+// overwritten when full.
+type Trail struct {
+	Steps [8]Step
+	N     uint8
+}

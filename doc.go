@@ -1,0 +1,2 @@
+// Package weir is the floor plan.
+package weir
