@@ -1,2 +1,36 @@
-// Package weir is the floor plan.
+// Package weir is the floor plan of a Go sidecar that protects LLM inference
+// behind Envoy. Envoy carries the bytes; weir decides for every request:
+// admit, queue, degrade, 429 or 503.
+//
+// A request walks through the house like this:
+//
+//	envoy → authz → extproc → admission (quota, breaker, queue, gpu) → extproc → envoy
+//
+// The rooms, from the ground up (imports point downwards only; arch_test.go
+// holds the table of arrows with a reason for each):
+//
+//	storey 0  policy     the house rules: weir.yaml → an immutable snapshot
+//	storey 1  identity   who is asking: the record, scopes, parameter limits
+//	          quota      the ledger: windows, reserve and settle (T1, T7, T8)
+//	          breaker    the fuse box: closed, soft, hard, half-open (B1, B2, B6)
+//	          queue      the waiting room: fair order, deadlines, seats (P1-P3, Q1-Q9)
+//	          gpu        the gauge: samples → smoothing → pressure (Q2, Q3, Q8)
+//	storey 2  admission  the desk: Plan, Reserve, Enter; the reason table
+//	storey 3  authz      the front door: tokens and keys; ext_authz Check
+//	          extproc    the hallway: the ext_proc stream, bodies, usage meter, rendering
+//	          internal   the basement: metrics and traces, reload, admin, the practice pool
+//	          cmd/weir   the keys: flags, wiring, signals
+//
+// Everything that decides is a core: a state machine whose methods take now
+// and return what follows. No goroutine, timer, channel, log or metric lives
+// inside. A shell gives a core its clock, its goroutines and its wire.
+//
+// Where to look for a rule:
+//
+//	status, reason, sentence for the client   admission/reason.go (one table)
+//	who waits, who goes first, for how long   queue/
+//	what is charged when                      quota/, admission
+//	a number, its unit, its default           policy/policy.go, docs/policy.md
+//	what happens when something dies          docs/failures.md
+//	what Envoy has to be told                 examples/envoy/, weir envoy snippet
 package weir

@@ -1,0 +1,52 @@
+# weir: `make demo` and `make test` are all a newcomer needs; the rest is below.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: build demo test test-short test-envoys bench lint vuln examples generate clean help
+
+ENVOY_GATE := 1.40.0 1.36.4
+ENVOY_ALL  := 1.40.0 1.39.3 1.38.3 1.37.0 1.36.4
+GOLANGCI   := v2.12.2
+GOVULN     := v1.8.0
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GOFLAGS_   := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+build: ## bin/weir, a static binary
+	@echo "building bin/weir ..."
+	@CGO_ENABLED=0 go build $(GOFLAGS_) -o bin/weir ./cmd/weir
+
+demo: build ## Envoy, weir and a simulated model pool under a burst of four times the capacity
+	@envoy=$$(build/envoy 1.40.0) && exec ./bin/weir demo --envoy "$$envoy"
+
+test: ## the gate: every test with -race, real Redis, Envoy 1.40.0 and 1.36.4
+	@envoys="$$(build/envoy $(ENVOY_GATE) | tr '\n' ' ')" && redis="$$(build/redis)" && \
+	go vet ./... && \
+	WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" go test -race -timeout 18m ./...
+
+test-envoys: ## the tests through a real Envoy, on all five releases
+	@envoys="$$(build/envoy $(ENVOY_ALL) | tr '\n' ' ')" && redis="$$(build/redis)" && \
+	WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" go test -race -timeout 60m -count=1 ./examples/...
+
+bench: ## Go benchmarks, then the end-to-end ratios in bench/results.json
+	@go test -run '^$$' -bench . -benchmem ./... | tee bench/out.txt
+	@go run ./bench -out bench/results.json
+
+lint: ## gofmt, vet, golangci-lint
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	@go vet ./...
+	@test -x .tools/golangci-lint-$(GOLANGCI) || { echo "building golangci-lint $(GOLANGCI) (some minutes, once) ..."; \
+	  GOBIN=$$PWD/.tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI) && \
+	  mv .tools/golangci-lint .tools/golangci-lint-$(GOLANGCI); }
+	@.tools/golangci-lint-$(GOLANGCI) run
+
+vuln: ## known vulnerabilities in what we call
+	@build/vuln $(GOVULN)
+
+examples: build ## every policy and Envoy file of examples/ is loaded and checked
+	@for f in examples/policies/*.yaml; do echo "weir check $$f"; ./bin/weir check "$$f" >/dev/null || exit 1; done
+	@go test ./examples/... -run 'Static' -count=1
+
+clean: ## what was built; not .tools
+	@rm -rf bin

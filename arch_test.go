@@ -1,0 +1,182 @@
+package weir
+
+import (
+	"bytes"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weirproxy/weir"
+
+// room is one row of the table of arrows: what a package may import of ours
+// and of third parties, and why. An entry ending in "/..." allows a subtree.
+type room struct {
+	ours  []string
+	third []string
+	why   string
+}
+
+var (
+	yaml     = []string{"go.yaml.in/yaml/v3"}
+	grpc     = []string{"google.golang.org/...", "github.com/envoyproxy/go-control-plane/...", "github.com/cncf/xds/go/..."}
+	decision = []string{"admission", "risk", "quota", "breaker", "queue", "gpu", "identity", "policy"}
+)
+
+// arrows is section 1 of the floor plan (doc.go). Keys are folders; a folder
+// that is not listed fails.
+var arrows = map[string]room{
+	".":                      {[]string{"..."}, []string{"..."}, "the root holds the floor plan and tests about the whole house"},
+	"policy":                 {nil, yaml, "ground floor: everybody reads it, it reads nobody"},
+	"identity":               {[]string{"policy"}, nil, "a room: names and scopes, no tokens"},
+	"quota":                  {[]string{"policy"}, nil, "a room"},
+	"breaker":                {[]string{"policy"}, nil, "a room"},
+	"queue":                  {[]string{"policy"}, nil, "a room"},
+	"gpu":                    {[]string{"policy"}, nil, "a room"},
+	"admission":              {decision, nil, "the desk asks the rooms"},
+	"quota/memstore":         {[]string{"quota", "policy"}, nil, "a store adapts the ledger"},
+	"quota/redisstore":       {[]string{"quota", "quota/memstore", "policy"}, []string{"github.com/redis/go-redis/v9/..."}, "a store adapts the ledger to Redis; while Redis is away it counts in memory"},
+	"quota/storetest":        {[]string{"quota", "policy"}, nil, "the suite that every store runs"},
+	"gpu/scrape":             {[]string{"gpu", "policy"}, nil, "a source reads text over HTTP"},
+	"gpu/script":             {[]string{"gpu", "policy"}, yaml, "a source reads a YAML curve"},
+	"gpu/sourcetest":         {[]string{"gpu"}, nil, "the suite that every source runs"},
+	"admission/observertest": {[]string{"admission", "identity", "policy"}, nil, "the suite that every observer runs"},
+	"authz":                  {[]string{"identity", "policy"}, append([]string{"github.com/lestrrat-go/jwx/v3/..."}, grpc...), "the front door verifies tokens"},
+	"extproc":                {[]string{"admission", "identity", "policy", "extproc/body", "extproc/meter"}, grpc, "the hallway asks the desk and never a room"},
+	"extproc/body":           {[]string{"admission", "identity", "policy"}, []string{"github.com/go-json-experiment/json/..."}, "request bodies"},
+	"extproc/meter":          {[]string{"admission", "identity", "policy"}, []string{"github.com/go-json-experiment/json/...", "github.com/klauspost/compress/..."}, "answers"},
+	"internal/reload":        {[]string{"policy"}, []string{"github.com/fsnotify/fsnotify"}, "files that change under us"},
+	"internal/telemetry":     {append([]string{"quota/redisstore", "authz"}, decision...), []string{"github.com/prometheus/...", "go.opentelemetry.io/..."}, "what leaves the house as metrics and traces"},
+	"internal/admin":         {append([]string{"internal/telemetry"}, decision...), []string{"github.com/prometheus/..."}, "the operator's window"},
+	"internal/modelsim":      {nil, append([]string{"golang.org/x/net/..."}, grpc...), "a model pool to practise on; knows nothing of weir"},
+	"internal/envoytest":     {[]string{"..."}, []string{"..."}, "real neighbours on loopback for tests"},
+	"cmd/weir":               {[]string{"..."}, []string{"..."}, "the keys: wires everything"},
+	"examples":               {[]string{"..."}, []string{"..."}, "tests of the show flat"},
+	"bench":                  {[]string{"..."}, []string{"..."}, "the measuring harness"},
+}
+
+// TestArrows reads every Go file of the house and holds its imports against
+// the table. Tests of a package may import what the package may, plus suites,
+// test libraries and, for black-box tests, any implementation below them.
+func TestArrows(t *testing.T) {
+	seen := map[string]bool{}
+	walkGo(t, func(path, folder string) {
+		row, ok := lookup(folder)
+		if !ok {
+			t.Errorf("%s: folder %q is not in the table of arrows (arch_test.go): add a row with its reason", path, folder)
+			return
+		}
+		seen[folder] = true
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, spec := range f.Imports {
+			imp, _ := strconv.Unquote(spec.Path.Value)
+			if why := forbidden(imp, row); why != "" {
+				t.Errorf("%s imports %s: %s (%s is: %s)", path, imp, why, folder, row.why)
+			}
+		}
+	})
+	for folder := range arrows {
+		if !seen[folder] && folder != "." {
+			t.Logf("no Go file in %q", folder)
+		}
+	}
+}
+
+// TestArrowsSeeAViolation guards the guard.
+func TestArrowsSeeAViolation(t *testing.T) {
+	for _, c := range []struct{ folder, imp string }{
+		{"policy", module + "/identity"},
+		{"queue", module + "/breaker"},
+		{"admission", module + "/extproc"},
+		{"extproc", module + "/queue"},
+		{"quota", "github.com/redis/go-redis/v9"},
+		{"admission", "google.golang.org/grpc/codes"},
+	} {
+		row, ok := lookup(c.folder)
+		if !ok || forbidden(c.imp, row) == "" {
+			t.Errorf("%s importing %s went through", c.folder, c.imp)
+		}
+	}
+}
+
+func lookup(folder string) (room, bool) {
+	if row, ok := arrows[folder]; ok {
+		return row, true
+	}
+	for _, tree := range []string{"examples", "bench", "internal/modelsim"} {
+		if strings.HasPrefix(folder, tree+"/") {
+			return arrows[tree], true
+		}
+	}
+	return room{}, false
+}
+
+// forbidden says why row may not import imp; "" = it may.
+func forbidden(imp string, row room) string {
+	switch own, ours := strings.CutPrefix(imp, module+"/"); {
+	case ours && !allowed(own, row.ours):
+		return "this arrow is not in the table"
+	case !ours && imp != module && strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") && !allowed(imp, row.third):
+		return "this third party does not belong here"
+	}
+	return ""
+}
+
+func allowed(imp string, list []string) bool {
+	return slices.ContainsFunc(list, func(a string) bool {
+		tree, isTree := strings.CutSuffix(a, "...")
+		if isTree {
+			return imp == strings.TrimSuffix(tree, "/") || strings.HasPrefix(imp, tree)
+		}
+		return imp == a
+	})
+}
+
+// walkGo calls fn with each Go file of ours and its folder.
+func walkGo(t *testing.T, fn func(path, folder string)) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "bin"):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasSuffix(path, ".go"):
+			fn(path, filepath.ToSlash(filepath.Dir(path)))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFilesAreShort keeps rooms liveable: no Go file over 400 lines.
+func TestFilesAreShort(t *testing.T) {
+	walkGo(t, func(path, _ string) {
+		if strings.HasSuffix(path, ".pb.go") {
+			return
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if n := bytes.Count(data, []byte("\n")); n > 400 {
+			t.Errorf("%s has %d lines; a file stays under 400", path, n)
+		}
+	})
+}
