@@ -1,62 +1,204 @@
 package gpu
 
 import (
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
 )
 
-// Gauge smooths (Q2), ages (Q3) and blends (Q8) the samples of one pool. One
-// writer at a time per source is assumed by nobody: Observe locks, Reading
-// does not.
-type Gauge struct{}
+// DefaultEvery is the period assumed for a source that states none (Q3).
+const DefaultEvery = 5 * time.Second
 
-// NewGauge makes a gauge for the given sources (name → period, engine or
-// not). start counts for Q4's literal form and for age before any sample.
-func NewGauge(c policy.Gauge, q policy.Queue, sources []SourceInfo, start time.Time) *Gauge {
-	panic("stub")
+// maxWaiting is the largest number of waiting or running requests that is
+// believed; more is a corrupt reading.
+const maxWaiting = 1e7
+
+// Gauge smooths (Q2), ages (Q3) and blends (Q8) the samples of one pool. All
+// methods are safe for concurrent use: Observe, Miss and ColdStart lock,
+// Reading does not.
+type Gauge struct {
+	policy policy.Gauge
+	start  time.Time
+	latest atomic.Pointer[Reading]
+
+	mu      sync.Mutex
+	sources []source
+	cold    time.Time // since when the pool is cold (Q4); zero = it never was
+	seen    time.Time // last sample of the sources whose gap makes the pool cold
+	engines bool      // there are engine sources: only they make gaps
+	unknown uint64
 }
 
-// SourceInfo describes a source to a gauge.
+// source is what the gauge keeps for one source.
+type source struct {
+	info    SourceInfo
+	state   SourceState
+	util    signal
+	kv      signal
+	waiting signal
+}
+
+// SourceInfo describes a source to a gauge. Every <= 0 means DefaultEvery.
 type SourceInfo struct {
 	Name   string
 	Engine bool
 	Every  time.Duration
 }
 
-// Observe takes one sample and publishes a new reading.
-func (g *Gauge) Observe(s Sample) { panic("stub") }
+// NewGauge makes a gauge for the given sources, whose names must differ.
+// start counts for Q4 (its literal form; a pool whose first word comes later
+// than ColdGap is a new one) and for age before any sample. Of q nothing is
+// kept: the queue's numbers come with every call of Length, since profiles
+// may differ in them.
+func NewGauge(c policy.Gauge, q policy.Queue, sources []SourceInfo, start time.Time) *Gauge {
+	_ = q
+	g := &Gauge{policy: c, start: start, seen: start}
+	if c.LiteralCold {
+		g.cold = start
+	}
+	for _, info := range sources {
+		if info.Every <= 0 {
+			info.Every = DefaultEvery
+		}
+		g.engines = g.engines || info.Engine
+		g.sources = append(g.sources, source{
+			info:    info,
+			state:   SourceState{Name: info.Name, Engine: info.Engine, Every: info.Every},
+			util:    newSignal(c),
+			kv:      newSignal(c),
+			waiting: newSignal(c),
+		})
+	}
+	g.publish(start)
+	return g
+}
 
-// Miss counts a failed sample.
-func (g *Gauge) Miss(source string, at time.Time, err error) { panic("stub") }
+// Observe takes one sample and publishes a new reading. A sample that is not
+// newer than the last one of its source is ignored (a frozen snapshot is no
+// news), unless it is older by more than the stale time: then a clock was set
+// back and the sample counts. Values out of range (ratios 0..1; waiting and
+// running 0..1e7) are dropped and counted. A sample of an unknown source is
+// counted in Reading.Unknown and otherwise ignored.
+func (g *Gauge) Observe(s Sample) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	src := g.find(s.Source)
+	if src == nil {
+		g.unknown++
+		g.publish(s.At)
+		return
+	}
+	last, window := src.state.At, g.window(src.info.Every)
+	if !last.IsZero() && !s.At.After(last) && last.Sub(s.At) <= window {
+		src.state.Repeated++
+		g.publish(last)
+		return
+	}
+	dropped := s.Dropped + clean(&s)
+	src.state.take(s, dropped)
+	if s.Util.OK || s.KV.OK || s.Waiting.OK {
+		g.noteGap(src.info.Engine, s.At)
+	}
+	src.util.observe(s.Util, s.Util.V, s.At, window, src.info.Every)
+	src.kv.observe(s.KV, share(s.KV.V, float64(g.policy.KVTarget)), s.At, window, src.info.Every)
+	src.waiting.observe(s.Waiting, share(s.Waiting.V, g.policy.WaitingTarget), s.At, window, src.info.Every)
+	g.publish(s.At)
+}
+
+// Miss counts a failed sample. The picture stays and ages.
+func (g *Gauge) Miss(source string, at time.Time, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	src := g.find(source)
+	if src == nil {
+		g.unknown++
+	} else {
+		src.state.miss(at, err)
+	}
+	g.publish(g.latest.Load().At)
+}
+
+// ColdStart says that the pool got new endpoints at this instant (Q4). In
+// Q4's literal form only the start of the process counts, so it does nothing.
+func (g *Gauge) ColdStart(at time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.policy.LiteralCold {
+		return
+	}
+	g.cold = at
+	g.publish(at)
+}
 
 // Reading is the latest picture: an atomic load, never nil, never blocks.
-func (g *Gauge) Reading() *Reading { panic("stub") }
+func (g *Gauge) Reading() *Reading { return g.latest.Load() }
 
-// Reading is an immutable picture of a pool's load.
-type Reading struct {
-	At    time.Time
-	Parts []Part
-	// further private fields of the author
+func (g *Gauge) find(name string) *source {
+	i := slices.IndexFunc(g.sources, func(s source) bool { return s.info.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &g.sources[i]
 }
 
-// Part is one signal of one source, for explain and /debug.
-type Part struct {
-	Source   string
-	Signal   string // util, kv, waiting
-	Engine   bool
-	Raw      Value
-	Smoothed float64 // 0..1 of its target
-	At       time.Time
-	Used     bool // counted in the pressure
+// window is the age up to which a sample is fresh (Q3).
+func (g *Gauge) window(every time.Duration) time.Duration {
+	return time.Duration(max(g.policy.StalePeriods, 1)) * every
 }
 
-// Pressure is 0..1 at now, decayed toward neutral when stale (Q3, Q8).
-func (r *Reading) Pressure(now time.Time) float64 { panic("stub") }
+// noteGap starts Q4's cold time when the telemetry that counts first was
+// silent for ColdGap: that of the engines, or of the GPUs in a pool without
+// engine sources. One of several sources that returns is no gap.
+func (g *Gauge) noteGap(engine bool, at time.Time) {
+	if engine != g.engines {
+		return
+	}
+	gap := at.Sub(g.seen)
+	if !g.policy.LiteralCold && g.policy.ColdGap > 0 && gap >= g.policy.ColdGap {
+		g.cold = at
+	}
+	g.seen = at
+}
 
-// Age is the time since the last sample that counts; stale = older than
-// StalePeriods periods.
-func (r *Reading) Age(now time.Time) (age time.Duration, stale bool) { panic("stub") }
+// publish makes the reading of this moment; the caller holds the lock (or is
+// the constructor).
+func (g *Gauge) publish(at time.Time) {
+	r := &Reading{
+		At:      at,
+		Parts:   make([]Part, 0, 3*len(g.sources)),
+		Sources: make([]SourceState, 0, len(g.sources)),
+		Unknown: g.unknown,
+		policy:  g.policy,
+		start:   g.start,
+		cold:    g.cold,
+	}
+	for i := range g.sources {
+		src := &g.sources[i]
+		r.Sources = append(r.Sources, src.state)
+		r.add(src, SignalUtil, &src.util)
+		r.add(src, SignalKV, &src.kv)
+		r.add(src, SignalWaiting, &src.waiting)
+	}
+	flagIdle(r.Sources)
+	r.settle(at)
+	g.latest.Store(r)
+}
 
-// Length is the queue length at now: Q4 while cold, else Q1.
-func (r *Reading) Length(now time.Time, q policy.Queue) int { panic("stub") }
+// clean makes values out of range absent and says how many there were.
+func clean(s *Sample) (dropped int) {
+	keep := func(v *Value, top float64) {
+		if v.OK && !(v.V >= 0 && v.V <= top) { // also NaN
+			*v = Value{}
+			dropped++
+		}
+	}
+	keep(&s.Util, 1)
+	keep(&s.KV, 1)
+	keep(&s.Active, 1)
+	keep(&s.Waiting, maxWaiting)
+	keep(&s.Running, maxWaiting)
+	return dropped
+}

@@ -1,3 +1,15 @@
+// Package gpu is the gauge: it turns looks at GPUs and engines into one
+// number per pool, the pressure, and from that into a queue length.
+//
+// A Source looks (gpu/scrape, gpu/script), a Poller owns the goroutines that
+// make sources look, a Gauge smooths (Q2), ages (Q3) and blends (Q8) what they
+// saw and publishes an immutable Reading, from which the queue length follows
+// (Q1, Q4).
+//
+// Invariants: pressure and every smoothed value are finite and in 0..1
+// whatever the sources say; an absent, blank or sentinel value is never read
+// as a number; a value that is no longer confirmed decays toward neutral and
+// is never shown as if it were new; reading takes no lock.
 package gpu
 
 import (
@@ -23,7 +35,8 @@ type Sample struct {
 	KV      Value // KV-cache use, max over engines
 	Waiting Value // requests waiting in the engines, sum
 	Running Value // requests running, sum
-	GPUs    int   // seen; 0 for engines
+	Active  Value // time that the GPU's engines were active (profiling ratio), mean; checks Util, is no input
+	GPUs    int   // seen, readable or not; 0 for engines
 	Dropped int   // readings dropped as sentinel, blank, NaN or out of range
 }
 
