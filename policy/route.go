@@ -24,3 +24,74 @@ type Effective struct {
 	MaxWait     [NumClasses]time.Duration // per class, narrowed
 	Models      []string                  // allowed model names; nil = all
 }
+
+// ID names the policy for decisions and logs: its hash, and "/profile" where
+// a route selected one.
+func (e *Effective) ID() string {
+	if e.ProfileName == "" {
+		return e.Hash
+	}
+	return e.Hash + "/" + e.ProfileName
+}
+
+// Model finds a model by what a caller asks for (FindModel); a model that the
+// route does not allow is as unknown as one that is not there.
+func (e *Effective) Model(name string) (*Model, bool) {
+	m, ok := e.FindModel(name)
+	if !ok || !e.Allows(m.Name) {
+		return nil, false
+	}
+	return m, true
+}
+
+// Allows reports whether the route serves a model, by the model's own name.
+func (e *Effective) Allows(model string) bool {
+	if e.Models == nil {
+		return true
+	}
+	for _, m := range e.Models {
+		if m == model {
+			return true
+		}
+	}
+	return false
+}
+
+// Cap lowers a class to what the route allows.
+func (e *Effective) Cap(c Class) Class {
+	if e.ClassCap == nil {
+		return c
+	}
+	return c.Lower(*e.ClassCap)
+}
+
+// ModeOf is the mode of a class on this route (O4). A policy in pass mode
+// passes every class.
+func (e *Effective) ModeOf(c Class) Mode {
+	if e.Mode == Pass {
+		return Pass
+	}
+	return e.Classes[c].Mode
+}
+
+// FunctionOf is the scope that a call of an API needs on this route (K1);
+// "" = none beyond the service.
+func (e *Effective) FunctionOf(api *API) string {
+	if e.Function != "" {
+		return e.Function
+	}
+	return api.Function
+}
+
+// Longest is the longest time a request of a class may be held on this route:
+// its wait, and the retry queue's limit where that follows (P3).
+func (e *Effective) Longest(c Class) time.Duration {
+	return longest(e.MaxWait[c], &e.Classes[c], &e.Queue)
+}
+
+func longest(wait time.Duration, c *ClassPolicy, q *Queue) time.Duration {
+	if wait > 0 && c.OnExpiry == ExpireRetry && q.RetryQueue.Length > 0 {
+		wait += q.RetryQueue.Limit
+	}
+	return wait
+}

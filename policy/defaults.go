@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"slices"
+	"time"
+)
+
+// DefaultTier is the tier that is always there (P9's middle).
+const DefaultTier = "silver"
+
+// base is a policy with every default that does not depend on other fields,
+// and with no models, pools, issuers or rules.
+func base() *Policy {
+	return &Policy{
+		Version:    1,
+		Mode:       Enforce,
+		Server:     defaultServer(),
+		Store:      Store{MaxTenants: 100_000},
+		Identity:   defaultIdentity(),
+		Envoy:      defaultEnvoy(),
+		APIs:       defaultAPIs(),
+		Classes:    defaultClasses(),
+		Queue:      defaultQueue(),
+		Gauge:      defaultGauge(),
+		Breaker:    defaultBreaker(),
+		Estimate:   Estimate{BytesPerToken: 4, MinBytesPerToken: 1, MaxBytesPerToken: 8, Output: 512, MaxOutput: 4096},
+		RetryAfter: RetryAfter{Jitter: 0.2, Max: time.Minute},
+		Metering:   Metering{IncludeUsage: true, MaxEvent: 1 << 20},
+		Telemetry:  Telemetry{LogLevel: "info", Tenants: 50, Explain: 1000},
+	}
+}
+
+func defaultServer() Server {
+	return Server{
+		GRPC:     "127.0.0.1:9901",
+		Admin:    "127.0.0.1:9902",
+		Drain:    25 * time.Second,
+		MaxBody:  4 << 20,
+		Replicas: 1,
+		Workers:  64,
+	}
+}
+
+func defaultRedis() Redis {
+	return Redis{
+		Timeout:          10 * time.Millisecond,
+		Prefix:           "weir",
+		Pool:             32,
+		RetryAfterOutage: 250 * time.Millisecond,
+	}
+}
+
+func defaultIdentity() Identity {
+	return Identity{
+		Algorithms:  algorithms(),
+		Claims:      Claims{Tenant: "tenant", Class: "class", Colour: "colour", Tier: "tier", User: "sub", Key: "key", Scope: "scope"},
+		Leeway:      30 * time.Second,
+		MaxLifetime: 24 * time.Hour,
+		CacheFor:    10 * time.Second,
+		CacheSize:   100_000,
+		MaxToken:    8 << 10,
+		Service:     "llm_service",
+		Realm:       "weir",
+		Metadata:    MetadataSource{Namespace: "envoy.filters.http.jwt_authn"},
+	}
+}
+
+func algorithms() []string { return []string{"EdDSA", "ES256", "RS256"} }
+
+func defaultJWKS() JWKS {
+	return JWKS{Refresh: 5 * time.Minute, MinRefresh: 10 * time.Second, StaleFor: 24 * time.Hour, Timeout: 2 * time.Second}
+}
+
+func defaultEnvoy() Envoy {
+	return Envoy{
+		MessageTimeout:    time.Second,
+		MaxMessageTimeout: 30 * time.Second,
+		MaxRequests:       50_000,
+		Namespace:         "weir.policy",
+		AuthzNamespace:    "envoy.filters.http.ext_authz",
+	}
+}
+
+func defaultAPIs() []API {
+	return []API{
+		{Path: "/v1/chat/completions", Kind: OpenAIChat, Function: "chat_completion"},
+		{Path: "/v1/completions", Kind: OpenAICompletions, Function: "completion"},
+		{Path: "/v1/embeddings", Kind: OpenAIEmbeddings, Function: "embedding"},
+		{Path: "/v1/models", Kind: ModelList},
+	}
+}
+
+func defaultClasses() [NumClasses]ClassPolicy {
+	return [NumClasses]ClassPolicy{
+		Critical: {Class: Critical, Weight: 3, MaxWait: 200 * time.Millisecond, OnExpiry: ExpireDrop, Variant: FP16},
+		Standard: {Class: Standard, Weight: 2, MaxWait: 500 * time.Millisecond, OnExpiry: ExpireDegrade, Variant: FP16Dyn},
+		Batch:    {Class: Batch, Weight: 1, MaxWait: time.Second, OnExpiry: ExpireRetry, Variant: INT8},
+	}
+}
+
+func defaultQueue() Queue {
+	return Queue{
+		Length:       Length{Intercept: 1000, Slope: 10, Min: 50, Max: 200},
+		SoftLimit:    0.8,
+		SoftExempt:   []Class{Critical},
+		PerTenant:    0.5,
+		MaxHeldBytes: 256 << 20,
+		ColdStart:    []int{50, 75, 100},
+		ColdStartFor: 30 * time.Second,
+		RetryQueue:   RetryQueue{Limit: 5 * time.Second, Length: 200},
+		Price:        ByTokens,
+	}
+}
+
+func defaultGauge() Gauge {
+	return Gauge{
+		Smoothing:     [3]float64{0.7, 0.2, 0.1},
+		Neutral:       0.5,
+		StalePeriods:  3,
+		WaitingTarget: 5,
+		KVTarget:      0.8,
+		ColdGap:       time.Minute,
+	}
+}
+
+func defaultBreaker() Breaker {
+	return Breaker{
+		Window:      10 * time.Second,
+		Soft:        0.3,
+		Hard:        0.5,
+		MinRequests: 20,
+		Open:        5 * time.Second,
+		Probes:      0.1,
+		Release:     []Ratio{0.1, 0.25, 0.5, 1},
+		ReleaseStep: 5 * time.Second,
+	}
+}
+
+// Default is the default policy over three pools (chat-fp16, chat-dyn and
+// chat-int8) that serve the model deepseek-v4 (alias deepseek-*), without an
+// issuer, quota or telemetry source: what tests start from. Each call gives a
+// policy of its own.
+func Default() *Policy {
+	p := base()
+	p.Models = []Model{{Name: "deepseek-v4", Aliases: []string{"deepseek-*"}, Pools: []string{"chat-fp16", "chat-dyn", "chat-int8"}}}
+	p.Pools = []Pool{
+		{Name: "chat-fp16", Variant: FP16, Seats: Seats{Requests: 64, Tokens: 400_000}, MaxHold: maxHold},
+		{Name: "chat-dyn", Variant: FP16Dyn, Seats: Seats{Requests: 64, Tokens: 400_000}, MaxHold: maxHold},
+		{Name: "chat-int8", Variant: INT8, Seats: Seats{Requests: 128, Tokens: 800_000}, MaxHold: maxHold},
+	}
+	p.complete()
+	return p.Finish()
+}
+
+const maxHold = 10 * time.Minute
+
+// Finish makes the look-up tables of a policy that was changed after Default,
+// as tests do, and returns it. Nothing may change it afterwards.
+func (p *Policy) Finish() *Policy {
+	p.index = newIndex(p)
+	p.cache = &effectiveCache{}
+	return p
+}
+
+// complete fills what depends on other fields. Doing it twice changes nothing.
+func (p *Policy) complete() {
+	for i := range p.APIs {
+		p.APIs[i].complete()
+	}
+	for i := range p.Models {
+		if p.Models[i].MaxOutput == 0 {
+			p.Models[i].MaxOutput = p.Estimate.MaxOutput
+		}
+	}
+	for i := range p.Pools {
+		p.Pools[i].complete()
+	}
+	for i := range p.Classes {
+		if !p.Classes[i].modeSet {
+			p.Classes[i].Mode = p.Mode
+		}
+	}
+	for i := range p.Identity.Issuers {
+		if s := &p.Identity.Issuers[i]; s.Algorithms == nil {
+			s.Algorithms = slices.Clone(p.Identity.Algorithms)
+		}
+	}
+	if !slices.ContainsFunc(p.Tiers, func(t Tier) bool { return t.Name == DefaultTier }) {
+		p.Tiers = append(slices.Clip(p.Tiers), Tier{Name: DefaultTier, Weight: 1})
+	}
+	p.Queue.complete()
+}
+
+const defaultCost = 1000
+
+func (a *API) complete() {
+	if a.Method == "" {
+		switch a.Kind {
+		case ModelList:
+			a.Method = "GET"
+		case Free:
+			a.Method = "*"
+		default:
+			a.Method = "POST"
+		}
+	}
+	if a.Cost == 0 && a.Kind.fixedCost() {
+		a.Cost = defaultCost
+	}
+}
+
+// fixedCost says whether calls of a kind are charged API.Cost.
+func (k Kind) fixedCost() bool { return k == JSON || k == GRPC || k == Opaque }
+
+func (p *Pool) complete() {
+	if p.Cluster == "" {
+		p.Cluster = p.Name
+	}
+	for i := range p.Telemetry {
+		t := &p.Telemetry[i]
+		if t.Every == 0 {
+			t.Every = time.Second
+			if t.Kind == KindDCGMExporter {
+				t.Every = 5 * time.Second
+			}
+		}
+		if t.Timeout == 0 {
+			t.Timeout = min(t.Every, time.Second)
+		}
+	}
+}
+
+// complete caps the cold lengths by the line's longest (Q4 under Q1); a line
+// whose longest is 0 does not wait at all, whatever its least is.
+func (q *Queue) complete() {
+	if q.Length.Max == 0 {
+		q.Length.Min = 0
+	}
+	for i, n := range q.ColdStart {
+		q.ColdStart[i] = min(n, q.Length.Max)
+	}
+}
+
+// The kinds of telemetry source.
+const (
+	KindDCGMExporter = "dcgm-exporter"
+	KindVLLM         = "vllm"
+	KindScript       = "script"
+)

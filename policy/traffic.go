@@ -1,0 +1,88 @@
+package policy
+
+import "time"
+
+// Envoy states what the Envoy in front is configured to (generated snippets
+// use it).
+type Envoy struct {
+	MessageTimeout    time.Duration // default 1s
+	MaxMessageTimeout time.Duration // default 30s; 0 = no overrides to be had
+	MaxRequests       int           // default 50000
+	AllowLoosen       bool          // route overrides may loosen (E2)
+	Namespace         string        // route metadata namespace; default weir.policy
+	AuthzNamespace    string        // where our ext_authz publishes; default envoy.filters.http.ext_authz
+}
+
+// Kind is how an API's calls are read.
+type Kind uint8
+
+// The kinds. JSON is parsed strictly and charged Cost; Opaque is decided at
+// headers at Cost; GRPC is decided at headers and ended by trailers; Free
+// passes with identity and no desk; ModelList is GET /v1/models.
+const (
+	OpenAIChat Kind = iota
+	OpenAICompletions
+	OpenAIEmbeddings
+	JSON
+	GRPC
+	Opaque
+	Free
+	ModelList
+)
+
+// API maps method and path template to a kind. Templates are segments:
+// literal, {name} (one segment) or a last {name...} (any rest).
+type API struct {
+	Method   string // default POST; GET for ModelList, "*" (any) for Free
+	Path     string
+	Kind     Kind
+	Function string // scope needed (K1 function level); empty = none beyond the service
+	Model    string // for calls whose body names no model (GRPC, Opaque); empty = first model
+	Cost     int64  // tokens charged by default for JSON, GRPC, Opaque; default 1000
+}
+
+// Model is what callers ask for.
+type Model struct {
+	Name      string
+	Aliases   []string // exact, or a trailing * glob
+	Pools     []string // pool names, any variant
+	MaxOutput int64    // cap assumed for calls without one; default Estimate.MaxOutput
+}
+
+// Pool is one set of endpoints of one precision behind one Envoy cluster.
+type Pool struct {
+	Name      string
+	Variant   Variant
+	Cluster   string            // Envoy cluster; default Name
+	Subset    map[string]string // envoy.lb metadata, when pools share a cluster
+	Seats     Seats
+	MaxHold   time.Duration // longest a seat is held; default 10m
+	Telemetry []TelemetrySource
+}
+
+// Variant is a precision. Higher rank = higher precision.
+type Variant string
+
+// The precisions of V1.
+const (
+	FP16    Variant = "fp16"
+	FP16Dyn Variant = "fp16-dyn"
+	INT8    Variant = "int8"
+)
+
+// Seats are a pool's capacity in two currencies (Q9); 0 tokens = unbounded.
+// They are the pool's, over all replicas: Server.Replicas divides them.
+type Seats struct {
+	Requests int64 // >= 1
+	Tokens   int64
+}
+
+// TelemetrySource is one place where the load of a pool is read.
+type TelemetrySource struct {
+	Kind    string // dcgm-exporter, vllm, script
+	URL     string // for text sources
+	File    string // for script: a YAML curve
+	Every   time.Duration
+	Timeout time.Duration
+	Match   map[string]string // labels a series must have (which GPUs, which engine)
+}
