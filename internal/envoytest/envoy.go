@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"github.com/weirproxy/weir/examples"
 )
 
 // Envoy is a running Envoy.
@@ -23,36 +23,18 @@ type Envoy struct {
 }
 
 // Tree is an Envoy configuration as generic JSON.
-type Tree = map[string]any
+type Tree = examples.Tree
 
 // Example loads examples/envoy/NAME and points it at this test: the listener
-// takes any port, admin and weir are sockets under dir, and each model cluster
-// goes to the address given ("127.0.0.1:1" when not given: nobody listens).
+// takes any port, admin is a socket under dir, and each model cluster goes to
+// the address given (nobody listens where none is given).
 func Example(t testing.TB, name, dir, weirSocket string, clusters map[string]string) Tree {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(Root(), "examples", "envoy", name))
+	tree, err := examples.Envoy(name, examples.Place{
+		Listen: "127.0.0.1:0", Admin: filepath.Join(dir, "envoy.sock"), Weir: weirSocket, Clusters: clusters,
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	var tree Tree
-	if err := yaml.UnmarshalStrict(raw, &tree); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	Set(tree, filepath.Join(dir, "envoy.sock"), "admin", "address", "pipe", "path")
-	Set(tree, float64(0), "static_resources", "listeners", 0, "address", "socket_address", "port_value")
-	for _, c := range Get(tree, "static_resources", "clusters").([]any) {
-		cluster := c.(Tree)
-		at := []any{"load_assignment", "endpoints", 0, "lb_endpoints", 0, "endpoint", "address"}
-		if cluster["name"] == "weir" {
-			Set(cluster, Tree{"pipe": Tree{"path": weirSocket}}, at...)
-			continue
-		}
-		addr, ok := clusters[cluster["name"].(string)]
-		if !ok {
-			addr = "127.0.0.1:1"
-		}
-		host, port := split(t, addr)
-		Set(cluster, Tree{"socket_address": Tree{"address": host, "port_value": port}}, at...)
 	}
 	return tree
 }
@@ -139,35 +121,6 @@ func (e *Envoy) Stats(t testing.TB, filter string) map[string]int64 {
 	return m
 }
 
-// Get walks a tree by keys and indexes; nil when a step is missing.
-func Get(node any, path ...any) any {
-	for _, step := range path {
-		switch s := step.(type) {
-		case string:
-			m, _ := node.(Tree)
-			node = m[s]
-		case int:
-			l, _ := node.([]any)
-			if s >= len(l) {
-				return nil
-			}
-			node = l[s]
-		}
-	}
-	return node
-}
-
-// Set puts a value into a tree at a path whose parents exist.
-func Set(node any, value any, path ...any) {
-	parent := Get(node, path[:len(path)-1]...)
-	switch last := path[len(path)-1].(type) {
-	case string:
-		parent.(Tree)[last] = value
-	case int:
-		parent.([]any)[last] = value
-	}
-}
-
 // Filter is the typed_config of an HTTP filter by name, nil when absent.
 func Filter(tree Tree, name string) Tree {
 	hcm := HCM(tree)
@@ -181,12 +134,12 @@ func Filter(tree Tree, name string) Tree {
 
 // HCM is the typed_config of the first listener's connection manager.
 func HCM(tree Tree) Tree {
-	return Get(tree, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(Tree)
+	return examples.Get(tree, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(Tree)
 }
 
 // Route is a route of the first virtual host by name, nil when absent.
 func Route(tree Tree, name string) Tree {
-	for _, r := range Get(HCM(tree), "route_config", "virtual_hosts", 0, "routes").([]any) {
+	for _, r := range examples.Get(HCM(tree), "route_config", "virtual_hosts", 0, "routes").([]any) {
 		if r.(Tree)["name"] == name {
 			return r.(Tree)
 		}

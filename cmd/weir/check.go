@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+func checkCommand() *cobra.Command {
+	var sample string
+	c := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a policy file and print what it means",
+		Long: "check loads a policy exactly as serve does, lists every violation with its line, and prints the\n" +
+			"effective policy. With --request it tells which API, model, pools, waits and quota rules bind a request.",
+		Example: "  weir check weir.yaml\n  weir check weir.yaml --request sample.json\n\n" +
+			`  # sample.json: {"tenant": "acme", "class": "standard", "tier": "gold", "model": "deepseek-v4",` + "\n" +
+			`  #               "method": "POST", "path": "/v1/chat/completions"}`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			p, err := policy.LoadFile(args[0])
+			if err != nil {
+				return err
+			}
+			if sample == "" {
+				_, err = fmt.Fprint(c.OutOrStdout(), policy.Report(p))
+				return err
+			}
+			data, err := os.ReadFile(sample)
+			if err != nil {
+				return err
+			}
+			s, err := policy.ParseSample(sample, data)
+			if err != nil {
+				return err
+			}
+			report, err := policy.ReportSample(p, s)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(c.OutOrStdout(), report)
+			return err
+		},
+	}
+	c.Flags().StringVar(&sample, "request", "", "JSON `file` of a sample request")
+	return c
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func explainCommand() *cobra.Command {
+	var admin, token string
+	c := &cobra.Command{
+		Use:   "explain [REQUEST-ID]",
+		Short: "Show what each room saw of a request",
+		Long: "explain asks a running weir for one decision by the id in the answer's x-weir-request-id header,\n" +
+			"or for the latest decisions when no id is given.",
+		Example: "  weir explain 4f1c0e7a9b2d4c6e8f0a1b2c3d4e5f60\n  weir explain --admin unix:/run/weir/admin.sock",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			query := url.Values{}
+			if len(args) == 1 {
+				query.Set("request", args[0])
+			}
+			body, err := adminGet(c.Context(), admin, token, "/debug/explain?"+query.Encode())
+			if err != nil {
+				return err
+			}
+			_, err = c.OutOrStdout().Write(body)
+			return err
+		},
+	}
+	c.Flags().StringVar(&admin, "admin", "127.0.0.1:9902", "admin `address` of the running weir (host:port or unix:/path)")
+	c.Flags().StringVar(&token, "token-file", "", "`file` with the admin token")
+	return c
+}
+
+// adminGet reads a path of a running weir's admin window.
+func adminGet(ctx context.Context, address, tokenFile, path string) ([]byte, error) {
+	network, target := "tcp", address
+	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, target = "unix", socket
+	}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, target)
+		},
+	}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weir"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if tokenFile != "" {
+		secret, err := os.ReadFile(tokenFile)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(secret)))
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no weir answers at %s: %w", address, err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", res.Status, strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}

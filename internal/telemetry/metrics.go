@@ -1,0 +1,249 @@
+// Package telemetry is what leaves the house as metrics, traces and logs (O1,
+// O3): Prometheus series with bounded labels, OpenTelemetry spans through
+// OTLP when the policy names a collector, JSON logs with trace ids.
+//
+// Invariants: observing a decision takes no lock shared by all requests and
+// allocates nothing once a series exists; a label whose values callers choose
+// (tenant) keeps at most policy Telemetry.Tenants of them, tenants named in
+// the policy first, and the rest is "other", so totals stay right; a collector
+// that hangs costs spans, never latency.
+package telemetry
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/policy"
+)
+
+// Metrics is the registry and every series that an event feeds. Series that
+// picture a state (queue, seats, breaker, gauge) are read at scrape time; see
+// Pools. Safe for concurrent use.
+type Metrics struct {
+	Registry *prometheus.Registry
+
+	decisions  cells // by reason and class
+	shadowed   cells // intended reason in shadow
+	decisionsV *prometheus.CounterVec
+	shadowedV  *prometheus.CounterVec
+
+	wait      [policy.NumClasses][2]prometheus.Observer // refused, admitted
+	firstByte [policy.NumClasses]prometheus.Observer
+	seat      [policy.NumClasses]prometheus.Observer
+	ends      [policy.NumClasses][numResults]prometheus.Counter
+	degraded  [policy.NumClasses]prometheus.Counter
+	unmetered prometheus.Counter
+
+	tokens  *prometheus.CounterVec
+	tenants *tenants
+
+	message   [numPhases]prometheus.Observer
+	check     prometheus.Observer
+	checks    *prometheus.CounterVec
+	streams   prometheus.Gauge
+	panics    *prometheus.CounterVec
+	overrides *prometheus.CounterVec
+	reloads   *prometheus.CounterVec
+	reloadOK  prometheus.Gauge
+	info      *prometheus.GaugeVec
+	missed    *prometheus.CounterVec
+	dropped   *prometheus.CounterVec
+}
+
+const numResults = 5
+
+var resultNames = [numResults]string{"ok", "failed", "caller", "unknown", "no_answer"}
+
+// cells caches one counter per reason and class, so that the hot path pays an
+// array look-up.
+type cells [256][policy.NumClasses]atomic.Pointer[prometheus.Counter]
+
+func (c *cells) inc(v *prometheus.CounterVec, r admission.Reason, class policy.Class) {
+	if class >= policy.NumClasses {
+		class = policy.Standard
+	}
+	cell := &c[r][class]
+	p := cell.Load()
+	if p == nil {
+		counter := v.WithLabelValues(r.String(), class.String())
+		p = &counter
+		cell.Store(p)
+	}
+	(*p).Inc()
+}
+
+var (
+	waitBuckets    = []float64{.001, .005, .01, .025, .05, .1, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 30}
+	secondsBuckets = []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+	ownBuckets     = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .1, .5}
+)
+
+// New makes an empty registry. tenantCap bounds the tenant label.
+func New(tenantCap int, version string) *Metrics {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &Metrics{Registry: r, tenants: newTenants(tenantCap)}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+		r.MustRegister(v)
+		return v
+	}
+	m.decisionsV = counter("weir_decisions_total", "Decisions by reason and class.", "reason", "class")
+	m.shadowedV = counter("weir_shadow_decisions_total", "What shadow mode would have decided, by reason and class.", "reason", "class")
+	m.tokens = counter("weir_tokens_charged_total", "Tokens charged, by tenant (bounded, the rest is \"other\") and kind.", "tenant", "kind")
+	m.checks = counter("weir_authz_checks_total", "ext_authz answers by code.", "code")
+	m.panics = counter("weir_panics_total", "Panics recovered, by service. Each was answered as an error.", "service")
+	m.overrides = counter("weir_override_rejected_total", "Route values from Envoy's configuration that were refused, by channel.", "channel")
+	m.reloads = counter("weir_policy_reloads_total", "Policy reloads by result.", "result")
+	m.missed = counter("weir_gauge_missed_total", "Samples that a telemetry source did not give.", "pool", "source")
+	m.dropped = counter("weir_gauge_dropped_total", "Readings dropped as sentinel, blank, not a number or out of range.", "pool", "source")
+	ends := counter("weir_requests_ended_total", "Ends of admitted requests by class and result.", "class", "result")
+	degraded := counter("weir_degraded_total", "Requests that ran below their class's precision.", "class")
+	wait := histogram("weir_wait_seconds", "Time in the waiting room.", waitBuckets, "class", "outcome")
+	first := histogram("weir_first_byte_seconds", "Time from admission to the answer's headers.", secondsBuckets, "class")
+	seat := histogram("weir_seat_seconds", "Time a seat was held.", secondsBuckets, "class")
+	own := histogram("weir_message_seconds", "weir's own time to answer a message of Envoy, holds left out.", ownBuckets, "phase")
+	for c := range policy.Class(policy.NumClasses) {
+		m.wait[c][0] = wait.WithLabelValues(c.String(), "refused")
+		m.wait[c][1] = wait.WithLabelValues(c.String(), "admitted")
+		m.firstByte[c] = first.WithLabelValues(c.String())
+		m.seat[c] = seat.WithLabelValues(c.String())
+		m.degraded[c] = degraded.WithLabelValues(c.String())
+		for i, name := range resultNames {
+			m.ends[c][i] = ends.WithLabelValues(c.String(), name)
+		}
+	}
+	for p, name := range phaseNames {
+		m.message[p] = own.WithLabelValues(name)
+	}
+	m.check = own.WithLabelValues("authz_check")
+	m.unmetered = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_missing_total", Help: "Answers whose usage had to be estimated."})
+	m.streams = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_extproc_streams", Help: "Open ext_proc streams."})
+	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_policy_last_reload_success", Help: "1 when the policy file on disk is in force, 0 when it was refused and the last good one holds."})
+	m.info = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_policy_info", Help: "The policy in force."}, []string{"hash", "mode"})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info", Help: "The running version."}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+	r.MustRegister(m.unmetered, m.streams, m.reloadOK, m.info, build)
+	return m
+}
+
+// Decided implements admission.Observer.
+func (m *Metrics) Decided(r *admission.Request, d *admission.Decision, _ time.Time) {
+	class := bounded(r.Class)
+	m.decisions.inc(m.decisionsV, d.Reason, class)
+	if d.Shadow {
+		m.shadowed.inc(m.shadowedV, d.Intended, class)
+	}
+	admitted := d.Action == admission.Admit || d.Action == admission.Degrade
+	outcome := 0
+	if admitted {
+		outcome = 1
+	}
+	m.wait[class][outcome].Observe(d.Waited.Seconds())
+	if d.Degraded {
+		m.degraded[class].Inc()
+	}
+}
+
+// Ended implements admission.Observer.
+func (m *Metrics) Ended(r *admission.Request, _ *admission.Decision, e *admission.End, charged int64, seat time.Duration, _ time.Time) {
+	class := bounded(r.Class)
+	if int(e.Result) < numResults {
+		m.ends[class][e.Result].Inc()
+	}
+	m.seat[class].Observe(seat.Seconds())
+	if e.FirstByte > 0 {
+		m.firstByte[class].Observe(e.FirstByte.Seconds())
+	}
+	if !e.Usage.Known && !e.Usage.Refund {
+		m.unmetered.Inc()
+	}
+	if charged > 0 && r.Identity != nil {
+		kind := "estimated"
+		if e.Usage.Known {
+			kind = "metered"
+		}
+		m.tenants.counter(m.tokens, r.Identity.Tenant, kind).Add(float64(charged))
+	}
+}
+
+func bounded(c policy.Class) policy.Class { return min(c, policy.Batch) }
+
+// Phase is a message of Envoy, for weir's own latency.
+type Phase uint8
+
+// The phases of an ext_proc stream.
+const (
+	RequestHeaders Phase = iota
+	RequestBody
+	ResponseHeaders
+	ResponseBody
+	ResponseTrailers
+	numPhases
+)
+
+var phaseNames = [numPhases]string{"request_headers", "request_body", "response_headers", "response_body", "response_trailers"}
+
+// Message observes how long weir itself took for a message.
+func (m *Metrics) Message(p Phase, d time.Duration) {
+	if p < numPhases {
+		m.message[p].Observe(d.Seconds())
+	}
+}
+
+// Check observes one ext_authz answer by its code ("ok", "token_expired").
+func (m *Metrics) Check(code string, d time.Duration) {
+	m.check.Observe(d.Seconds())
+	m.checks.WithLabelValues(code).Inc()
+}
+
+// Streams moves the number of open ext_proc streams.
+func (m *Metrics) Streams(delta int) { m.streams.Add(float64(delta)) }
+
+// Panic counts a recovered panic of a service ("extproc", "authz").
+func (m *Metrics) Panic(service string) { m.panics.WithLabelValues(service).Inc() }
+
+// OverrideRejected counts a refused route value by its channel.
+func (m *Metrics) OverrideRejected(channel string) { m.overrides.WithLabelValues(channel).Inc() }
+
+// Reloaded counts a policy reload; ok false means that the last good policy
+// holds.
+func (m *Metrics) Reloaded(p *policy.Policy, ok bool) {
+	if !ok {
+		m.reloads.WithLabelValues("refused").Inc()
+		m.reloadOK.Set(0)
+		return
+	}
+	m.reloads.WithLabelValues("applied").Inc()
+	m.Policy(p)
+}
+
+// Policy states which policy is in force and names its tenants, whose series
+// are kept before others.
+func (m *Metrics) Policy(p *policy.Policy) {
+	m.reloadOK.Set(1)
+	m.info.Reset()
+	m.info.WithLabelValues(p.Hash, p.Mode.String()).Set(1)
+	for _, t := range p.Tenants {
+		m.tenants.pin(t.Match.Tenant)
+	}
+}
+
+// Missed counts a sample that a source of a pool did not give.
+func (m *Metrics) Missed(pool, source string) { m.missed.WithLabelValues(pool, source).Inc() }
+
+// Dropped counts readings of a sample that were no numbers.
+func (m *Metrics) Dropped(pool, source string, n int) {
+	if n > 0 {
+		m.dropped.WithLabelValues(pool, source).Add(float64(n))
+	}
+}

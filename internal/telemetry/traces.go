@@ -1,0 +1,109 @@
+package telemetry
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// Tracer makes one span per request out of the W3C context of the request and
+// hands the context on (O3). A nil Tracer makes none. Spans go through a
+// bounded queue: a collector that hangs costs spans, never latency.
+type Tracer struct {
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	w3c      propagation.TraceContext
+}
+
+// NewTracer connects to a collector in the background; c nil gives nil.
+func NewTracer(ctx context.Context, c *policy.OTLP, version string) (*Tracer, error) {
+	if c == nil {
+		return nil, nil
+	}
+	opts := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithTimeout(5 * time.Second)}
+	if c.Insecure {
+		opts = append(opts, otlptracegrpc.WithInsecure())
+	} else {
+		config := &tls.Config{MinVersion: tls.VersionTLS12}
+		if c.CA != "" {
+			pem, err := os.ReadFile(c.CA)
+			if err != nil {
+				return nil, fmt.Errorf("telemetry.otlp.ca: %w", err)
+			}
+			config.RootCAs = x509.NewCertPool()
+			if !config.RootCAs.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("telemetry.otlp.ca: %s holds no certificate", c.CA)
+			}
+		}
+		opts = append(opts, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(config)))
+	}
+	exporter, err := otlptracegrpc.New(ctx, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("telemetry.otlp: %w", err)
+	}
+	return newTracer(exporter, float64(c.Sample), version), nil
+}
+
+func newTracer(exporter sdktrace.SpanExporter, sample float64, version string) *Tracer {
+	p := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(2048), sdktrace.WithExportTimeout(5*time.Second)),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(sample))),
+		sdktrace.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", "weir"), attribute.String("service.version", version))),
+	)
+	return &Tracer{provider: p, tracer: p.Tracer("github.com/weirproxy/weir")}
+}
+
+// carrier reads traceparent and tracestate of a request.
+type carrier struct {
+	values func(string) []string
+	out    map[string]string
+}
+
+func (c carrier) Get(k string) string {
+	if v := c.values(k); len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+func (c carrier) Set(k, v string) { c.out[k] = v }
+func (c carrier) Keys() []string  { return []string{"traceparent", "tracestate"} }
+
+// Start opens the span of a request whose headers are read by values. headers
+// are what goes to the upstream; empty when nothing changes. end closes the
+// span with its attributes; it is safe on a nil Tracer.
+func (t *Tracer) Start(ctx context.Context, values func(string) []string) (_ context.Context, headers map[string]string, end func(...attribute.KeyValue)) {
+	if t == nil {
+		return ctx, nil, func(...attribute.KeyValue) {}
+	}
+	in := carrier{values: values, out: map[string]string{}}
+	ctx = t.w3c.Extract(ctx, in)
+	ctx, span := t.tracer.Start(ctx, "weir.request", trace.WithSpanKind(trace.SpanKindServer))
+	t.w3c.Inject(ctx, in)
+	return ctx, in.out, func(attrs ...attribute.KeyValue) {
+		span.SetAttributes(attrs...)
+		span.End()
+	}
+}
+
+// Close flushes what is left, within ctx. Safe on a nil Tracer.
+func (t *Tracer) Close(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	return errors.Join(t.provider.ForceFlush(ctx), t.provider.Shutdown(ctx))
+}
