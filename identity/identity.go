@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
@@ -18,25 +19,43 @@ type Identity struct {
 	Scopes  []string // service and function names, sorted
 	Params  []Param  // parameter level of K1
 	JTI     string
-	Expires time.Time
+	Expires time.Time // zero: the source stated no end
 }
 
-// Param is one parameter scope: "max_tokens<=1024", "n=1",
-// "temperature>=0", "model=a|b" (any numeric or enum field of the body).
-type Param struct {
-	Field string // top-level field of the body
-	Op    Op
-	Bound float64  // for numeric operators
-	Enum  []string // for Equal with names; a number is compared as a number too
+// HasScope reports whether the identity holds a service or function scope.
+// The empty name is no scope and is always held.
+func (id *Identity) HasScope(name string) bool {
+	if name == "" {
+		return true
+	}
+	_, ok := slices.BinarySearch(id.Scopes, name)
+	return ok
 }
 
-// Op compares a body's field with a bound.
-type Op uint8
+// FunctionAllowed reports whether the identity may use a function (K1, second
+// level); "" needs no function scope.
+func (id *Identity) FunctionAllowed(function string) bool { return id.HasScope(function) }
 
-// The operators. AtMost and AtLeast also say what a missing field is clamped
-// to where the policy clamps.
-const (
-	AtMost Op = iota
-	AtLeast
-	Equal
-)
+// ModelAllowed reports whether the identity's parameter scopes on the field
+// "model" let a model name pass. Without such a scope every model passes.
+func (id *Identity) ModelAllowed(model string) bool {
+	for i := range id.Params {
+		if id.Params[i].Field == modelField && id.Params[i].Check(model) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+const modelField = "model"
+
+// Require returns a denial (403, insufficient_scope) for the first scope of
+// names that the identity lacks, else nil. Empty names need nothing.
+func (id *Identity) Require(realm string, names ...string) error {
+	for _, name := range names {
+		if !id.HasScope(name) {
+			return MissingScope(realm, name)
+		}
+	}
+	return nil
+}
