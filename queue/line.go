@@ -6,61 +6,258 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Config is a line's shape. Seats are this replica's share.
-type Config struct {
-	Seats    policy.Seats
-	Weights  [policy.NumClasses]int           // P2
-	MaxWaits [policy.NumClasses]time.Duration // W of the class caps
-	Price    policy.Price
+// Offer brings a waiter: seat at once, place in the line, or refusal. A
+// waiter that has a place or a seat already is refused as Full.
+func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered {
+	l.tick(now)
+	l.catchUp()
+	if r := l.turnAway(w); r != Taken {
+		return l.refuse(r)
+	}
+	if l.total == 0 && l.fits(w) {
+		l.seat(w)
+		return Offered{Granted: true}
+	}
+	if b.Length <= 0 || w.MaxWait <= 0 {
+		return l.refuse(Full)
+	}
+	l.note(w)
+	if r := l.room(w, b); r != Taken {
+		return l.refuse(r)
+	}
+	place := l.place(w.Class, w.Colour == policy.Red)
+	if w.deadline != never {
+		if wait := l.wait(place); l.drain.known() && wait > w.deadline-l.now {
+			return Offered{Refusal: CannotMeet, Hint: wait}
+		}
+	}
+	l.enqueue(w, b)
+	if l.next() == w && l.fits(w) {
+		l.dispatch(w)
+		l.grant() // w's turn may have hidden another's
+		return Offered{Granted: true}
+	}
+	return Offered{Position: place}
 }
 
-// Line is the waiting room of one pool: queue and seats. It is a core: not
-// safe for concurrent use, no clock of its own; the desk locks it and passes
-// now, which never goes back.
-type Line struct{}
-
-// New makes an empty line.
-func New(c Config) *Line { panic("stub") }
-
-// Configure changes the shape; waiting and running stay. Grants may follow.
-func (l *Line) Configure(now time.Time, c Config) []Exit { panic("stub") }
-
-// Offer brings a waiter: seat at once, place in the line, or refusal.
-func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered { panic("stub") }
+// turnAway makes the refusals that no seat would change, and prepares w.
+func (l *Line) turnAway(w *Waiter) Refusal {
+	if w.state != outside || w.Class >= policy.NumClasses {
+		return Full
+	}
+	if l.draining {
+		return Draining
+	}
+	if l.cfg.Seats.Tokens > 0 && w.Tokens > l.cfg.Seats.Tokens {
+		return TooLarge
+	}
+	deadline := never
+	if !w.Deadline.IsZero() {
+		deadline = w.Deadline.Sub(l.base)
+		if deadline <= l.now {
+			return CannotMeet
+		}
+	}
+	w.node = node{line: l, since: l.now, deadline: deadline}
+	return Taken
+}
 
 // TryTake takes a free seat at once if nobody is ahead (waiting or retrying
 // of any class): the way down on degrade (V2). It never queues.
-func (l *Line) TryTake(now time.Time, w *Waiter) bool { panic("stub") }
+func (l *Line) TryTake(now time.Time, w *Waiter) bool {
+	l.tick(now)
+	l.catchUp()
+	if l.total > 0 || l.retry.len > 0 || l.turnAway(w) != Taken || !l.fits(w) {
+		return false
+	}
+	l.seat(w)
+	return true
+}
 
 // Cancel takes a waiter out that waits (true), or reports false when it has a
-// seat already or left.
-func (l *Line) Cancel(now time.Time, w *Waiter) (waited time.Duration, ok bool) { panic("stub") }
+// seat already or left: then the seat is to be released, or the exit is on
+// its way.
+func (l *Line) Cancel(now time.Time, w *Waiter) (waited time.Duration, ok bool) {
+	if !l.holds(w) {
+		return 0, false
+	}
+	l.tick(now)
+	l.takeOut(w)
+	l.catchUp()
+	return l.now - w.since, true
+}
 
 // Release frees a granted waiter's seat, exactly once (later calls return
 // nothing), and grants what follows.
-func (l *Line) Release(now time.Time, w *Waiter) []Exit { panic("stub") }
+func (l *Line) Release(now time.Time, w *Waiter) []Exit {
+	if w.line != l || w.state != seated {
+		return nil
+	}
+	l.tick(now)
+	w.state = outside
+	l.used.Requests--
+	l.used.Tokens -= w.tokens
+	l.running[w.Class]--
+	l.drain.freed(l.now-w.granted, l.total > 0)
+	l.catchUp()
+	return l.flush()
+}
 
-// Settle corrects the tenant's virtual time by the real cost (P2).
-func (l *Line) Settle(w *Waiter, cost int64) { panic("stub") }
+// Settle corrects the accounts of the waiter's tenant and class by the real
+// cost of a request that was granted, once (P2). It may come before or after
+// Release.
+func (l *Line) Settle(w *Waiter, cost int64) {
+	if w.line != l || w.charged == 0 || w.settled || l.cfg.Price != policy.ByTokens {
+		return
+	}
+	w.settled = true
+	l.lanes[laneOf(w.Colour)].settle(w, cost)
+}
 
 // Advance does everything that is due: expiries (P3), moves to the retry
-// queue, grants from it.
-func (l *Line) Advance(now time.Time) []Exit { panic("stub") }
+// queue, grants from it. Whoever's time ends at now is expired.
+func (l *Line) Advance(now time.Time) []Exit {
+	l.tick(now)
+	l.expire(l.now)
+	l.grant()
+	return l.flush()
+}
 
-// Pause keeps the retry queue and/or all grants from being served (breaker
-// open: retry queue closed).
-func (l *Line) Pause(now time.Time, retry bool) []Exit { panic("stub") }
+// catchUp does what was due before now, so that no call acts on waiters whose
+// time is over, and gives out the seats that are free.
+func (l *Line) catchUp() {
+	l.expire(l.now - 1)
+	l.grant()
+}
 
-// Drain empties the line: everybody who waits leaves with Drained set, and
-// later Offers are refused as Draining (SIGTERM).
-func (l *Line) Drain(now time.Time) []Exit { panic("stub") }
+// expire ends the time of all due until t, in order.
+func (l *Line) expire(t time.Duration) {
+	for l.expiry.len() > 0 && l.expiry.min().key <= t {
+		w := l.expiry.min().item
+		if w.state == waiting && w.OnExpiry == policy.ExpireRetry && w.expires < w.deadline && w.retryLimit > 0 && l.retry.len < w.retryLen {
+			l.moveToRetry(w)
+			continue
+		}
+		e := Exit{Waiter: w, Action: w.OnExpiry, Retried: w.state == retrying, Late: w.expires >= w.deadline, Waited: l.now - w.since}
+		if e.Late {
+			e.Action = policy.ExpireDrop
+		}
+		l.takeOut(w)
+		e.Hint = l.wait(l.total + 1)
+		l.pending = append(l.pending, e)
+	}
+}
 
-// Next is the instant at which Advance wants to be called; false = none.
-func (l *Line) Next() (time.Time, bool) { panic("stub") }
+// moveToRetry lets a waiter whose MaxWait ended be held on, behind everybody.
+func (l *Line) moveToRetry(w *Waiter) {
+	until := min(plus(w.expires, w.retryLimit), w.deadline)
+	l.takeOut(w)
+	w.state, w.expires = retrying, until
+	l.bytes += w.Bytes
+	l.retry.push(w)
+	l.expiry.push(until, w.seq, w)
+}
 
-// Predict is the wait that an Offer of this class would see now: position /
-// drain rate; 0 when a seat is free.
-func (l *Line) Predict(now time.Time, c policy.Class) time.Duration { panic("stub") }
+// grant gives free seats to whose turn it is; when no line waits, to the
+// retry queue.
+func (l *Line) grant() {
+	for {
+		w := l.next()
+		if w == nil || !l.fits(w) {
+			break
+		}
+		l.dispatch(w)
+		l.pending = append(l.pending, Exit{Waiter: w, Granted: true, Waited: l.now - w.since})
+	}
+	for l.total == 0 && !l.paused && l.retry.head != nil && l.fits(l.retry.head) {
+		w := l.retry.head
+		l.takeOut(w)
+		l.seat(w)
+		l.pending = append(l.pending, Exit{Waiter: w, Granted: true, Retried: true, Waited: l.now - w.since})
+	}
+}
 
-// Stats is a picture of the line.
-func (l *Line) Stats(now time.Time) Stats { panic("stub") }
+// next is whose turn it is; nil when the line is empty.
+func (l *Line) next() *Waiter {
+	if l.red > 0 {
+		return l.lanes[0].next()
+	}
+	return l.lanes[1].next()
+}
+
+// enqueue gives w its place.
+func (l *Line) enqueue(w *Waiter, b Bounds) {
+	l.seq++
+	w.seq, w.state = l.seq, waiting
+	w.retryLimit, w.retryLen = b.RetryLimit, b.RetryLen
+	w.expires = min(plus(l.now, w.MaxWait), w.deadline)
+	lane := laneOf(w.Colour)
+	l.lanes[lane].push(w)
+	l.count(lane, 1)
+	l.bytes += w.Bytes
+	l.expiry.push(w.expires, w.seq, w)
+}
+
+// dispatch seats w, whose turn it is.
+func (l *Line) dispatch(w *Waiter) {
+	lane := laneOf(w.Colour)
+	l.lanes[lane].dispatch(w, l.cfg.Price)
+	l.count(lane, -1)
+	l.forgo(w)
+	l.seat(w)
+}
+
+// takeOut ends w's waiting, in the line or the retry queue.
+func (l *Line) takeOut(w *Waiter) {
+	if w.state == retrying {
+		l.retry.remove(w)
+	} else {
+		lane := laneOf(w.Colour)
+		l.lanes[lane].remove(w)
+		l.count(lane, -1)
+	}
+	l.forgo(w)
+}
+
+// forgo ends the line's claims on one who waited.
+func (l *Line) forgo(w *Waiter) {
+	l.expiry.remove(w.pos)
+	l.bytes -= w.Bytes
+	w.state = outside
+}
+
+func (l *Line) count(lane, n int) {
+	l.total += n
+	if lane == 0 {
+		l.red += n
+	}
+}
+
+// seat gives w a seat, which is free.
+func (l *Line) seat(w *Waiter) {
+	w.state, w.granted, w.tokens = seated, l.now, l.tokens(w)
+	l.used.Requests++
+	l.used.Tokens += w.tokens
+	l.running[w.Class]++
+}
+
+// tokens is what w's seat takes: not more than there are.
+func (l *Line) tokens(w *Waiter) int64 {
+	n := max(0, w.Tokens)
+	if l.cfg.Seats.Tokens > 0 {
+		n = min(n, l.cfg.Seats.Tokens)
+	}
+	return n
+}
+
+func (l *Line) fits(w *Waiter) bool { return l.free(l.tokens(w)) }
+
+func (l *Line) free(tokens int64) bool {
+	s := l.cfg.Seats
+	return l.used.Requests < s.Requests && (s.Tokens == 0 || l.used.Tokens <= s.Tokens-tokens)
+}
+
+// holds reports whether w waits here.
+func (l *Line) holds(w *Waiter) bool {
+	return w.line == l && (w.state == waiting || w.state == retrying)
+}

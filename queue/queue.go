@@ -1,3 +1,66 @@
+// Package queue is the waiting room: the line of one pool, with its seats.
+//
+// A [Line] gives out the seats of a pool (Q9) in two currencies, requests and
+// KV tokens, and keeps those who have to wait: bounded in number (Q1, Q4-Q6),
+// bounded in time (P3), and in fair order (P1, P2). It is a core: a state
+// machine whose methods take now and return what follows. It starts no timer
+// and no goroutine; the desk locks it, tells it the time, and wakes it at
+// [Line.Next].
+//
+// # Order
+//
+// Red waiters are a strict lane before all others. In each lane the order is
+// hierarchical fair queuing by start tags: classes by weight, tenants by
+// weight inside their class, first come first served inside a tenant. Both
+// storeys are the same algorithm, "fair queuing based on start-time" (FQS:
+// A. Greenberg and N. Madras, How fair is fair queuing, JACM 39(3), 1992;
+// hierarchy and variable rate as in P. Goyal, H. Vin and H. Cheng, Start-time
+// Fair Queuing, SIGCOMM 1996): a flow's next request carries the start tag
+// max(v, finish tag of the one before), a request's finish tag is its start
+// tag plus cost/weight, and the least start tag goes first. v is the virtual
+// time of the fluid server (GPS: A. Parekh and R. Gallager, 1993) that does
+// the same work, driven by the work handed out and not by a clock, so the
+// pool may be as fast or slow as it likes.
+//
+// Bound: count the cost handed out to each flow of a level. While flows have
+// waiters, the line is ahead of the fluid server for no flow by more than
+// that flow's largest request, and behind it for no flow by more than the sum
+// of the largest requests of the other flows of the level. For two flows that
+// wait all the time, handed-out cost per weight differs by at most
+// max1/w1 + max2/w2. Idle time brings no credit. [Line.Settle] corrects the
+// accounts by what a request really cost, as more work handed out late, or as
+// work given back; a refund never puts a flow before v. Without anybody
+// waiting nobody competes: seats are then given at once, uncharged.
+//
+// With policy.ByRequests every request costs 1 and a class is one FIFO over
+// its tenants: the literal three FIFOs, 3:2:1 requests a round.
+//
+// Each operation is O(log n) in the number of waiters; waiting allocates only
+// the flow of a tenant that has none; a flow is forgotten when its tenant has
+// no waiters and the fluid server has caught up with it.
+//
+// # Seats
+//
+// A seat is free when one request and its tokens fit. Requests are granted
+// work-conserving: never does anybody wait while the next in order fits. When
+// the next in order does not fit in tokens, those behind it wait too: a large
+// request is not overtaken for ever by small ones. A request larger than the
+// whole pool is refused; if the pool shrinks below a waiter, that waiter
+// takes all tokens there are. Shrinking revokes nothing.
+//
+// # Instants
+//
+// A waiter's time ends exactly MaxWait after the Offer, or at its own
+// deadline if that is earlier. A seat freed at that very instant is still
+// granted ([Line.Release] with now equal to it), unless [Line.Advance] came
+// before; nobody is granted a seat after it.
+//
+// # Invariants
+//
+//   - Seats in use never exceed the total, except after it shrank.
+//   - Every waiter leaves exactly once: granted, expired, cancelled or drained.
+//   - After every call no waiter is left whose turn it is and who fits.
+//   - After Advance(now), Next is later than now.
 package queue
 
 import (
@@ -6,80 +69,173 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Waiter is one request in front of a pool. The line owns it from Offer until
-// it is returned in Effects or by Cancel, or its seat is released.
-type Waiter struct {
-	Class    policy.Class
-	Colour   policy.Colour
-	Tenant   string
-	Weight   float64       // of the tenant inside the class; <= 0 means 1
-	Cost     int64         // predicted tokens: the price in fair queuing (P2); >= 1
-	Tokens   int64         // KV tokens that the seat takes (Q9)
-	Bytes    int64         // of body held while waiting
-	MaxWait  time.Duration // in the line; 0 = do not wait
-	OnExpiry policy.Expiry
-	Deadline time.Time // the caller's own; zero = none
-	Owner    any       // the desk's entry; not looked at
-
-	node // the line's own bookkeeping
+// Config is a line's shape. Seats are this replica's share.
+type Config struct {
+	Seats    policy.Seats
+	Weights  [policy.NumClasses]int           // P2; less than 1 counts as 1
+	MaxWaits [policy.NumClasses]time.Duration // W of the class caps
+	Price    policy.Price
 }
 
-// node is private bookkeeping (the line's author fills it).
-type node struct{}
+// Line is the waiting room of one pool: queue and seats. It is a core: not
+// safe for concurrent use, no clock of its own; the desk locks it and passes
+// now. A now before the latest one counts as the latest one.
+//
+// What a call without exits in its result brings about for others (an Offer
+// that finds expired waiters, a Cancel that unblocks those behind) is kept
+// for the next Advance, and Next is due at once. So after every call ask Next.
+type Line struct {
+	cfg      Config
+	base     time.Time // of all instants below
+	started  bool
+	now      time.Duration // the latest instant seen
+	seq      uint64        // of arrivals
+	draining bool
+	paused   bool // the retry queue
 
-// Bounds are the limits that hold for one Offer: they follow pressure and the
-// request's policy, so the caller computes them (Q1, Q4, Q5).
-type Bounds struct {
-	Length     int           // Q1 or Q4; 0 = no waiting
-	Soft       int           // positions from here on are refused softly (Q5), except for the exempt
-	Exempt     bool          // this waiter may use the rest
-	PerTenant  policy.Ratio  // of its class cap, while others wait
-	RetryLimit time.Duration // of the retry queue
-	RetryLen   int
+	used    policy.Seats
+	running [policy.NumClasses]int
+
+	lanes   [2]lane // red, others
+	red     int     // waiting in the red lane
+	total   int     // waiting in both lanes
+	retry   fifo
+	bytes   int64
+	expiry  heap[time.Duration, *Waiter] // of all who wait or retry
+	pending []Exit                       // for the next call that returns exits
+
+	caps  caps
+	asks  [policy.NumClasses]asks
+	drain drain
 }
 
-// Refusal says why Offer did not take a waiter.
-type Refusal uint8
-
-// The refusals. Each names its reason in the admission table.
-const (
-	Taken      Refusal = iota // not refused
-	SoftFull                  // Q5: 429
-	Full                      // Q6: 503
-	ClassFull                 // P2: 429
-	TenantFull                // P2: 429
-	CannotMeet                // own deadline before the predicted wait: 429
-	TooLarge                  // needs more tokens than the pool has: never
-	Draining                  // SIGTERM: 503
-)
-
-// Offered is the answer of Offer.
-type Offered struct {
-	Refusal  Refusal
-	Granted  bool          // has a seat now
-	Position int           // 1-based place in the line where it waits
-	Hint     time.Duration // when a refused caller would be let in: position / drain rate; unjittered
+// New makes an empty line.
+func New(c Config) *Line {
+	l := &Line{}
+	l.reshape(c)
+	return l
 }
 
-// Exit is a waiter that left the line.
-type Exit struct {
-	Waiter  *Waiter
-	Granted bool          // else expired or drained
-	Action  policy.Expiry // what its class wants on expiry; ExpireRetry here means: the retry queue ended too
-	Retried bool          // it was in the retry queue
-	Drained bool
-	Waited  time.Duration
-	Hint    time.Duration
+// Configure changes the shape; waiting and running stay. Grants may follow.
+// No seat is revoked: after shrinking, none is given until enough came back.
+func (l *Line) Configure(now time.Time, c Config) []Exit {
+	l.tick(now)
+	repriced := c.Price != l.cfg.Price
+	l.reshape(c)
+	if repriced {
+		for i := range l.lanes {
+			l.lanes[i].rebase()
+		}
+	}
+	l.catchUp()
+	return l.flush()
 }
 
-// Stats is a picture of the line for metrics and /debug/queue.
-type Stats struct {
-	Waiting    [policy.NumClasses]int
-	Retrying   int
-	Running    [policy.NumClasses]int
-	SeatsTotal policy.Seats
-	SeatsUsed  policy.Seats
-	HeldBytes  int64
-	DrainRate  float64 // seats freed per second, measured
-	Tenants    int
+func (l *Line) reshape(c Config) {
+	c.Seats.Requests = max(0, c.Seats.Requests)
+	c.Seats.Tokens = max(0, c.Seats.Tokens)
+	l.cfg = c
+	l.caps = caps{}
+	for i := range l.lanes {
+		l.lanes[i].configure(c.Weights)
+	}
+}
+
+// Pause closes or opens the retry queue (breaker open: closed). Those in it
+// still expire. Opening may grant.
+func (l *Line) Pause(now time.Time, retry bool) []Exit {
+	l.tick(now)
+	l.paused = retry
+	l.catchUp()
+	return l.flush()
+}
+
+// Drain empties the line: everybody who waits leaves with Drained set, and
+// later Offers are refused as Draining (SIGTERM). Seats in use are freed by
+// Release as ever.
+func (l *Line) Drain(now time.Time) []Exit {
+	l.tick(now)
+	l.catchUp()
+	l.draining = true
+	for l.expiry.len() > 0 {
+		w := l.expiry.min().item
+		e := Exit{Waiter: w, Action: w.OnExpiry, Retried: w.state == retrying, Drained: true, Waited: l.now - w.since, Hint: l.wait(l.total + 1)}
+		l.takeOut(w)
+		l.pending = append(l.pending, e)
+	}
+	return l.flush()
+}
+
+// Next is the instant at which Advance wants to be called; false = none.
+func (l *Line) Next() (time.Time, bool) {
+	switch {
+	case len(l.pending) > 0:
+		return l.base.Add(l.now), true
+	case l.expiry.len() > 0:
+		return l.base.Add(l.expiry.min().key), true
+	}
+	return time.Time{}, false
+}
+
+// Predict is the wait that an Offer of this class would see now: its place in
+// the fair order / drain rate; 0 when a seat is free.
+func (l *Line) Predict(now time.Time, c policy.Class) time.Duration {
+	if l.total == 0 && l.free(0) {
+		return 0
+	}
+	d := l.drainAt(now)
+	return d.wait(l.cfg.Seats.Requests, l.place(c, false))
+}
+
+// Stats is a picture of the line.
+func (l *Line) Stats(now time.Time) Stats {
+	d := l.drainAt(now)
+	s := Stats{
+		Retrying:   l.retry.len,
+		Running:    l.running,
+		SeatsTotal: l.cfg.Seats,
+		SeatsUsed:  l.used,
+		HeldBytes:  l.bytes,
+		DrainRate:  d.measured(),
+	}
+	for i := range l.lanes {
+		s.Tenants += l.lanes[i].tenants()
+		for c := range s.Waiting {
+			s.Waiting[c] += l.lanes[i].classes[c].waiting
+		}
+	}
+	return s
+}
+
+// at turns an instant into the line's own: time since the first call, never
+// going back.
+func (l *Line) at(now time.Time) time.Duration {
+	if !l.started {
+		return 0
+	}
+	return max(l.now, now.Sub(l.base))
+}
+
+// tick moves the line's clock.
+func (l *Line) tick(now time.Time) {
+	if !l.started {
+		l.base, l.started = now, true
+	}
+	t := l.at(now)
+	l.drain.pass(t-l.now, l.total > 0)
+	l.now = t
+}
+
+// drainAt is the measurement as it stands at now.
+func (l *Line) drainAt(now time.Time) drain {
+	d := l.drain
+	d.pass(l.at(now)-l.now, l.total > 0)
+	return d
+}
+
+// flush hands out what is pending.
+func (l *Line) flush() []Exit {
+	exits := l.pending
+	l.pending = nil
+	return exits
 }

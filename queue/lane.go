@@ -1,0 +1,174 @@
+package queue
+
+import (
+	"math"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// Bounds of what enters the arithmetic, so that it stays finite.
+const (
+	maxCost   = 1 << 40
+	minWeight = 1.0 / 1024
+	maxWeight = 1 << 20
+)
+
+// tenant is a flow: one tenant's waiters of one class, first come first
+// served. It exists while it has waiters or a debt.
+type tenant struct {
+	flow
+	name       string
+	head, tail *Waiter
+	waiting    int
+}
+
+// class is one of the three flows of a lane, and a level of tenants.
+type class struct {
+	flow
+	level   level
+	waiting int
+}
+
+// lane is a hierarchy of its own: classes by weight, tenants inside. The red
+// lane is served before the other one.
+type lane struct {
+	root    level
+	classes [policy.NumClasses]class
+}
+
+func (ln *lane) configure(weights [policy.NumClasses]int) {
+	for i := range ln.classes {
+		c := &ln.classes[i]
+		c.tie = uint64(i)
+		ln.root.reweigh(&c.flow, float64(max(1, weights[i])))
+		if c.level.tenants == nil {
+			c.level.tenants = make(map[string]*tenant)
+		}
+	}
+}
+
+// waiting is how many of a tenant wait in a class.
+func (ln *lane) waiting(c policy.Class, name string) int {
+	if t := ln.classes[c].level.tenants[name]; t != nil {
+		return t.waiting
+	}
+	return 0
+}
+
+// push puts w at the end of its flow.
+func (ln *lane) push(w *Waiter) {
+	c := &ln.classes[w.Class]
+	t := c.level.tenants[w.Tenant]
+	if t == nil {
+		t = &tenant{name: w.Tenant}
+		t.flow.tenant = t
+		c.level.tenants[w.Tenant] = t
+	}
+	c.level.reweigh(&t.flow, weightOf(w))
+	w.flow = t
+	w.prev, w.next = t.tail, nil
+	if t.tail != nil {
+		t.tail.next = w
+	} else {
+		t.head = w
+	}
+	t.tail = w
+	t.waiting++
+	c.waiting++
+	c.level.join(&t.flow, w.seq)
+	ln.root.join(&c.flow, c.tie)
+}
+
+// next is whose turn it is; nil when nobody waits.
+func (ln *lane) next() *Waiter {
+	if ln.root.ready.len() == 0 {
+		return nil
+	}
+	c := &ln.classes[ln.root.ready.min().tie]
+	return c.level.ready.min().item.tenant.head
+}
+
+// dispatch takes out w, whose turn it is, and charges its flows.
+func (ln *lane) dispatch(w *Waiter, p policy.Price) {
+	c := &ln.classes[w.Class]
+	w.charged = 1
+	if p == policy.ByTokens {
+		w.charged = costOf(w.Cost)
+		c.level.charge(&w.flow.flow, w.charged)
+	}
+	ln.root.charge(&c.flow, w.charged)
+	ln.remove(w)
+}
+
+// remove takes w out of its flow, wherever it stands.
+func (ln *lane) remove(w *Waiter) {
+	t, c := w.flow, &ln.classes[w.Class]
+	first := t.head == w
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		t.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		t.tail = w.prev
+	}
+	w.prev, w.next, w.flow = nil, nil, nil
+	t.waiting--
+	c.waiting--
+	if t.head == nil {
+		c.level.leave(&t.flow)
+	} else if first {
+		c.level.retie(&t.flow, t.head.seq)
+	}
+	if c.waiting == 0 {
+		ln.root.leave(&c.flow)
+	}
+}
+
+// settle corrects what was charged for w to its real cost.
+func (ln *lane) settle(w *Waiter, cost int64) {
+	c := &ln.classes[w.Class]
+	work := costOf(cost) - w.charged
+	ln.root.correct(&c.flow, work)
+	if c.waiting == 0 {
+		return
+	}
+	t := c.level.tenants[w.Tenant]
+	if t == nil {
+		if work <= 0 {
+			return
+		}
+		t = &tenant{name: w.Tenant}
+		t.flow.tenant, t.weight = t, weightOf(w)
+		c.level.tenants[w.Tenant] = t
+	}
+	c.level.correct(&t.flow, work)
+}
+
+// rebase starts anew after a change of price.
+func (ln *lane) rebase() {
+	ln.root.rebase()
+	for i := range ln.classes {
+		ln.classes[i].level.rebase()
+	}
+}
+
+func (ln *lane) tenants() (n int) {
+	for i := range ln.classes {
+		n += len(ln.classes[i].level.tenants)
+	}
+	return n
+}
+
+// costOf bounds a price: never free, never so large that sums lose precision.
+func costOf(cost int64) float64 { return float64(min(max(cost, 1), maxCost)) }
+
+// weightOf bounds a tenant's weight; what is no weight is 1.
+func weightOf(w *Waiter) float64 {
+	if !(w.Weight > 0) || math.IsInf(w.Weight, 0) {
+		return 1
+	}
+	return min(max(w.Weight, minWeight), maxWeight)
+}

@@ -1,0 +1,179 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// caps are the places of each class when all classes want theirs (P2):
+// length * w*W / sum(w*W), rounded by largest remainder so that they sum up to
+// the length. W is the longest wait of the class: a class is not given more
+// places than its share of the seats can clear in time.
+type caps struct {
+	length int
+	places [policy.NumClasses]int
+}
+
+func (c *caps) resize(length int, cfg *Config) {
+	if c.length == length {
+		return
+	}
+	c.length = length
+	var parts [policy.NumClasses]float64
+	var sum float64
+	for i := range parts {
+		parts[i] = float64(max(1, cfg.Weights[i])) * max(0, cfg.MaxWaits[i].Seconds())
+		sum += parts[i]
+	}
+	if sum == 0 {
+		parts, sum = [policy.NumClasses]float64{1, 1, 1}, policy.NumClasses
+	}
+	left := length
+	order := [policy.NumClasses]int{0, 1, 2}
+	for i := range parts {
+		parts[i] *= float64(length) / sum
+		c.places[i] = int(parts[i])
+		left -= c.places[i]
+	}
+	slices.SortStableFunc(order[:], func(a, b int) int {
+		return cmp.Compare(parts[b]-float64(c.places[b]), parts[a]-float64(c.places[a]))
+	})
+	for i := 0; i < len(order) && left > 0; i++ {
+		c.places[order[i]]++
+		left--
+	}
+}
+
+// asks remembers when a class last asked for a place and got no seat at once,
+// taken or refused, and by which tenant: the signs that it is not idle.
+type asks struct {
+	asked  bool
+	last   time.Duration
+	tenant string // of the last
+	others bool
+	other  time.Duration // last by another tenant than that
+}
+
+// note records that w asks for a place.
+func (l *Line) note(w *Waiter) {
+	a := &l.asks[w.Class]
+	if a.asked && a.tenant != w.Tenant {
+		a.others, a.other = true, a.last
+	}
+	a.asked, a.last, a.tenant = true, l.now, w.Tenant
+}
+
+// recall is how long an ask counts: the longest wait of any class.
+func (l *Line) recall() time.Duration { return slices.Max(l.cfg.MaxWaits[:]) }
+
+// room judges whether w may wait, in this order:
+//
+//   - Q6: the line is full with Length waiting, whoever they are.
+//   - P2: a tenant that has its share (PerTenant of its class cap) waiting gets
+//     no more while another tenant of the class waits or has lately asked.
+//   - P2: a class below its cap has room. Above it, it may have what is lent:
+//     the places of classes that are idle, that is, of which nobody waits and
+//     nobody has lately asked. A class that asks takes its places back as
+//     they come free: the borrowers get no more.
+//   - Q5: from Soft waiting on only the exempt may wait.
+//
+// One who is the first of its tenant passes the last two while those who wait
+// of its class hold more than a share each: no tenant can fill a class.
+//
+// Lately is within the longest wait of any class.
+func (l *Line) room(w *Waiter, b Bounds) Refusal {
+	if l.total >= b.Length {
+		return Full
+	}
+	l.caps.resize(b.Length, &l.cfg)
+	c, all := w.Class, l.waitingOf(w.Class)
+	share := b.Length
+	if b.PerTenant > 0 && b.PerTenant < 1 {
+		share = max(1, int(float64(l.caps.places[c])*float64(b.PerTenant)))
+	}
+	mine := l.lanes[0].waiting(c, w.Tenant) + l.lanes[1].waiting(c, w.Tenant)
+	if mine >= share && (all > mine || l.othersAsk(w)) {
+		return TenantFull
+	}
+	if mine == 0 && all > share*l.tenantsOf(c) {
+		return Taken
+	}
+	if all >= l.caps.places[c] && l.total+l.owed(c) >= b.Length {
+		return ClassFull
+	}
+	if b.Soft > 0 && l.total >= b.Soft && !b.Exempt {
+		return SoftFull
+	}
+	return Taken
+}
+
+// owed is the room below their caps of the other classes that are not idle.
+func (l *Line) owed(c policy.Class) (n int) {
+	for o := range policy.Class(policy.NumClasses) {
+		if o == c {
+			continue
+		}
+		a, waiting := &l.asks[o], l.waitingOf(o)
+		if waiting > 0 || a.asked && l.now-a.last <= l.recall() {
+			n += max(0, l.caps.places[o]-waiting)
+		}
+	}
+	return n
+}
+
+// othersAsk reports whether another tenant of w's class has lately asked; w
+// itself is the last that asked.
+func (l *Line) othersAsk(w *Waiter) bool {
+	a := &l.asks[w.Class]
+	return a.others && l.now-a.other <= l.recall()
+}
+
+func (l *Line) waitingOf(c policy.Class) int {
+	return l.lanes[0].classes[c].waiting + l.lanes[1].classes[c].waiting
+}
+
+func (l *Line) tenantsOf(c policy.Class) int {
+	return l.lanes[0].classes[c].level.ready.len() + l.lanes[1].classes[c].level.ready.len()
+}
+
+// place is where one more of this class would stand in the fair order: behind
+// all of its class and as many of the others as their weights let go first.
+func (l *Line) place(c policy.Class, red bool) int {
+	ahead, ln := l.red, &l.lanes[0]
+	if !red {
+		ln = &l.lanes[1]
+	}
+	own, same := 0, 0
+	var weights, weight float64
+	for i := range ln.classes {
+		cl := &ln.classes[i]
+		same += cl.waiting
+		if policy.Class(i) == c {
+			own, weight = cl.waiting+1, cl.weight
+			weights += cl.weight
+		} else if cl.waiting > 0 {
+			weights += cl.weight
+		}
+	}
+	turn := min(same+1, int(float64(own)*weights/weight))
+	if red {
+		return turn
+	}
+	return ahead + turn
+}
+
+// wait is how long one in that place waits, as measured.
+func (l *Line) wait(place int) time.Duration {
+	return l.drain.wait(l.cfg.Seats.Requests, place)
+}
+
+// refuse answers with a hint; what can never run, or is lost already, gets none.
+func (l *Line) refuse(r Refusal) Offered {
+	if r == TooLarge {
+		return Offered{Refusal: r}
+	}
+	return Offered{Refusal: r, Hint: l.wait(l.total + 1)}
+}

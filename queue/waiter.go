@@ -1,0 +1,166 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// Waiter is one request in front of a pool. The line owns it from Offer until
+// it is returned in an Exit or by Cancel, or its seat is released; its fields
+// are not to be changed meanwhile. After that it may be offered again, here or
+// in another line.
+type Waiter struct {
+	Class    policy.Class
+	Colour   policy.Colour
+	Tenant   string
+	Weight   float64       // of the tenant inside the class; <= 0 means 1
+	Cost     int64         // predicted tokens: the price in fair queuing (P2); >= 1
+	Tokens   int64         // KV tokens that the seat takes (Q9)
+	Bytes    int64         // of body held while waiting
+	MaxWait  time.Duration // in the line; 0 = do not wait
+	OnExpiry policy.Expiry
+	Deadline time.Time // the caller's own; zero = none
+	Owner    any       // the desk's entry; not looked at
+
+	node // the line's own bookkeeping
+}
+
+// node is the line's private part of a waiter.
+type node struct {
+	line       *Line
+	state      waiterState
+	seq        uint64 // of arrival
+	since      time.Duration
+	granted    time.Duration
+	expires    time.Duration // from line or retry queue
+	deadline   time.Duration // the caller's own, or never
+	retryLimit time.Duration
+	retryLen   int
+	pos        int     // in the expiry heap
+	flow       *tenant // while waiting
+	prev, next *Waiter // in the flow or the retry queue
+	tokens     int64   // taken with the seat
+	charged    float64 // in fair queuing; 0 = was not charged
+	settled    bool
+}
+
+func (n *node) place(i int) { n.pos = i }
+
+type waiterState uint8
+
+const (
+	outside waiterState = iota
+	waiting
+	retrying
+	seated
+)
+
+// never is an instant that does not come.
+const never = time.Duration(1<<63 - 1)
+
+// plus is t + d, or never when that is too large.
+func plus(t, d time.Duration) time.Duration {
+	if d > never-t {
+		return never
+	}
+	return t + d
+}
+
+// laneOf is the index of the lane a waiter belongs to.
+func laneOf(c policy.Colour) int {
+	if c == policy.Red {
+		return 0
+	}
+	return 1
+}
+
+// fifo is the retry queue: first come first served.
+type fifo struct {
+	head, tail *Waiter
+	len        int
+}
+
+func (q *fifo) push(w *Waiter) {
+	w.prev, w.next = q.tail, nil
+	if q.tail != nil {
+		q.tail.next = w
+	} else {
+		q.head = w
+	}
+	q.tail = w
+	q.len++
+}
+
+func (q *fifo) remove(w *Waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		q.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		q.tail = w.prev
+	}
+	w.prev, w.next = nil, nil
+	q.len--
+}
+
+// Bounds are the limits that hold for one Offer: they follow pressure and the
+// request's policy, so the caller computes them (Q1, Q4, Q5).
+type Bounds struct {
+	Length     int           // Q1 or Q4: the line is full with so many waiting; <= 0 = no waiting
+	Soft       int           // with so many waiting, refused softly (Q5), except the exempt; <= 0 = no soft limit
+	Exempt     bool          // this waiter may use the rest
+	PerTenant  policy.Ratio  // of its class cap, while others wait; outside 0..1 exclusive = no bound
+	RetryLimit time.Duration // in the retry queue; <= 0 = no retry queue
+	RetryLen   int           // the retry queue is full with so many
+}
+
+// Refusal says why Offer did not take a waiter.
+type Refusal uint8
+
+// The refusals. Each names its reason in the admission table.
+const (
+	Taken      Refusal = iota // not refused
+	SoftFull                  // Q5: 429
+	Full                      // Q6: 503
+	ClassFull                 // P2: 429
+	TenantFull                // P2: 429
+	CannotMeet                // own deadline before the predicted wait: 429
+	TooLarge                  // needs more tokens than the pool has: never
+	Draining                  // SIGTERM: 503
+)
+
+// Offered is the answer of Offer.
+type Offered struct {
+	Refusal  Refusal
+	Granted  bool          // has a seat now
+	Position int           // 1-based place in the fair order where it waits, by the weights of those who wait now
+	Hint     time.Duration // when a refused caller would be let in: position / drain rate; unjittered
+}
+
+// Exit is a waiter that left the line.
+type Exit struct {
+	Waiter  *Waiter
+	Granted bool          // else expired or drained
+	Action  policy.Expiry // what its class wants on expiry; ExpireRetry here means: the retry queue ended too, or had no room
+	Retried bool          // it was in the retry queue
+	Drained bool
+	Late    bool          // its own deadline came before its MaxWait; Action is ExpireDrop then
+	Waited  time.Duration // since Offer
+	Hint    time.Duration // as in Offered; 0 if granted
+}
+
+// Stats is a picture of the line for metrics and /debug/queue.
+type Stats struct {
+	Waiting    [policy.NumClasses]int
+	Retrying   int
+	Running    [policy.NumClasses]int
+	SeatsTotal policy.Seats
+	SeatsUsed  policy.Seats
+	HeldBytes  int64   // of bodies, by those who wait or retry
+	DrainRate  float64 // seats freed per second while somebody waits, measured; 0 = not yet
+	Tenants    int     // flows known: with waiters or a debt
+}
