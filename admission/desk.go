@@ -2,111 +2,184 @@ package admission
 
 import (
 	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota"
 )
 
-// Result says how an admitted request ended (B6, design section 2).
-type Result uint8
+// Options make a Desk.
+type Options struct {
+	Policy    *policy.Policy
+	Store     quota.Store
+	Gauges    Gauges     // nil = no telemetry
+	Rand      *rand.Rand // seeds dice; nil = from the system's randomness
+	Observers []Observer
 
-// The results. Only ResultOK and ResultFailed are counted by the breaker.
-const (
-	ResultOK       Result = iota // the model answered (caller's 4xx included)
-	ResultFailed                 // 429, 5xx of the upstream, reset, timeout, error inside a 200 stream
-	ResultCaller                 // the caller left or was at fault: never counted
-	ResultUnknown                // cut without a word: never counted
-	ResultNoAnswer               // local reply before the model saw it: full refund (counted when Failed is set)
-)
-
-// End is everything known at the end of an admitted request.
-type End struct {
-	Result    Result
-	Failed    bool // with ResultNoAnswer: counts as a failure for the breaker (no upstream, reset, timeout)
-	Status    int  // HTTP status seen; 0 = none
-	GRPC      int  // gRPC status seen; -1 = none
-	Usage     Usage
-	FirstByte time.Duration // from admission; 0 = unknown
-	Learn     bool          // usage is good enough for the estimator
+	// Settlers is how many goroutines settle with the store, for stores that
+	// take round trips; 0 settles on the caller's goroutine.
+	Settlers int
 }
-
-// Usage is what the meter read. Known false: Output is an estimate from what
-// was delivered and Input is 0 when unknown (the desk takes its own estimate).
-type Usage struct {
-	Known      bool
-	InputKnown bool
-	Input      int64 // whole input, cached part included
-	Output     int64
-	Cached     int64
-	Reasoning  int64 // part of Output
-	Total      int64 // only when the split is unknown; else 0
-	Refund     bool  // nothing was delivered and nothing ran: charge nothing
-}
-
-// Visit is a request at the desk: settled at once, or waiting.
-type Visit struct{}
-
-// Submit asks the desk. It blocks at most for the store's time budget (10 ms,
-// 0 in memory). The visit must be ended: by its ticket's Done, or by Leave.
-func (d *Desk) Submit(ctx context.Context, r *Request) *Visit { panic("stub") }
-
-// Waiting reports whether the request waits in a line.
-func (v *Visit) Waiting() bool { panic("stub") }
-
-// Longest is the longest time this request may still be held (its class's
-// wait and the retry queue's limit where that follows).
-func (v *Visit) Longest() time.Duration { panic("stub") }
-
-// Ready is closed once the decision stands; closed already when not waiting.
-func (v *Visit) Ready() <-chan struct{} { panic("stub") }
-
-// Result is the decision and, when admitted, the ticket; only after Ready.
-func (v *Visit) Result() (*Ticket, Decision) { panic("stub") }
-
-// Leave is for a caller that goes away before it was told the decision: the
-// place in line or the seat is freed, the request unit stays charged. It may
-// race with a grant: the seat is never lost. Safe to call at any time, also
-// after Result (then a no-op if the ticket was taken).
-func (v *Visit) Leave() { panic("stub") }
-
-// Admit is Submit, wait, and Leave when ctx ends.
-func (d *Desk) Admit(ctx context.Context, r *Request) (*Ticket, Decision) { panic("stub") }
-
-// Ticket is the right to run. Done must be called exactly once; later calls
-// do nothing and report false. It lives in the desk's registry under its ID.
-type Ticket struct{ ID string }
-
-// Done frees the seat, settles the reservation, feeds breaker and estimator.
-func (t *Ticket) Done(e End) bool { panic("stub") }
-
-// Answering marks the moment when an answer's headers came (time to first
-// byte), for metrics.
-func (t *Ticket) Answering(now time.Time) { panic("stub") }
-
-// Estimate is what was reserved, for answers without a count.
-func (t *Ticket) Estimate() (input, output int64) { panic("stub") }
-
-// Precheck makes the cheap refusals of request_headers (design section 2.1):
-// tenant blocked, all reachable breakers open. No side effects.
-func (d *Desk) Precheck(now time.Time, r *Request) (Decision, bool) { panic("stub") }
-
-// End ends a ticket by its id (another stream, an access log): exactly once.
-func (d *Desk) End(id string, e End) bool { panic("stub") }
 
 // Observer hears of decisions and ends (telemetry, explain, audit). Methods
-// must be fast and must not block; they are called without any line's lock.
+// must be fast and must not block; they are called without any line's lock,
+// from many goroutines. What the pointers show is valid and unchanged during
+// the call alone, except the request, which never changes.
 type Observer interface {
+	// Decided is called once for each decision, when it stands. In shadow it
+	// is called when the intended decision stands.
 	Decided(r *Request, d *Decision, now time.Time)
+
+	// Ended is called once for each admitted request at its end.
 	Ended(r *Request, d *Decision, e *End, charged int64, seat time.Duration, now time.Time)
 }
 
-// Desk is the shell: it gives the core a clock, goroutines and the store.
-type Desk struct{}
+// Desk is the shell: it gives the core a clock, goroutines and the store. All
+// methods are safe for concurrent use.
+type Desk struct {
+	core      *Core
+	shadow    *Core // decides for requests in shadow mode and never holds (O4)
+	store     quota.Store
+	observers []Observer
+	tickets   registry
+	settler   *settler
+	ready     chan struct{} // closed: for visits that do not wait
+	draining  atomic.Bool
+	mirror    atomic.Bool // shadow decisions exist: enforced requests take seats there too
 
-// Drain refuses newcomers and everybody who waits (503 draining) and then
-// waits until running tickets are gone or ctx ends; it returns how many are
-// left.
-func (d *Desk) Drain(ctx context.Context) int { panic("stub") }
+	mu      sync.Mutex // of Swap, Drain and Close
+	closed  bool
+	stop    chan struct{}
+	keepers sync.WaitGroup
+}
 
-// Swap takes a new policy: pools, seats and rules change at once.
-func (d *Desk) Swap(p *policy.Policy) { panic("stub") }
+// New opens a desk. Close ends its goroutines.
+func New(o Options) *Desk {
+	now := time.Now()
+	rng := o.Rand
+	if rng == nil {
+		rng = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	}
+	d := &Desk{
+		store:     o.Store,
+		observers: o.Observers,
+		ready:     make(chan struct{}),
+		stop:      make(chan struct{}),
+	}
+	close(d.ready)
+	d.tickets.open()
+	d.settler = newSettler(o.Store, o.Settlers)
+	d.core = NewCore(now, o.Policy, o.Gauges, rng)
+	d.shadow = d.core.newEcho(now, o.Policy, rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())))
+	d.mirror.Store(hasShadow(o.Policy))
+	d.keepAll()
+	return d
+}
+
+// Close ends the desk's goroutines and waits for them. Whoever still waits is
+// refused as draining. Running tickets may still be ended.
+func (d *Desk) Close() {
+	d.draining.Store(true)
+	d.deliver(time.Now(), d.core.Drain(time.Now()))
+	d.deliver(time.Now(), d.shadow.Drain(time.Now()))
+	d.mu.Lock()
+	if !d.closed {
+		d.closed = true
+		close(d.stop)
+	}
+	d.mu.Unlock()
+	d.keepers.Wait()
+	d.settler.close()
+}
+
+// Submit asks the desk. It blocks at most for the store's time budget (10 ms,
+// 0 in memory). The visit must be ended: by its ticket's Done, or by Leave.
+func (d *Desk) Submit(ctx context.Context, r *Request) *Visit {
+	now := time.Now()
+	v := &Visit{desk: d, request: r}
+	switch mode := modeOf(r, d.draining.Load()); mode {
+	case policy.Pass:
+		v.plan = d.core.Pass(now, r, AdmittedPass)
+	case policy.Shadow:
+		v.plan = d.core.Pass(now, r, Admitted)
+		v.ticket.ghost = d.haunt(ctx, now, v.plan)
+	default:
+		d.enforce(ctx, now, v)
+		return v
+	}
+	v.plan.Owner = v
+	d.wake(v.plan)
+	v.decide(now)
+	return v
+}
+
+// modeOf is the mode that holds for a request (O4). A process that goes away
+// refuses in any mode.
+func modeOf(r *Request, draining bool) policy.Mode {
+	if draining {
+		return policy.Enforce
+	}
+	return r.Policy.ModeOf(r.Class)
+}
+
+// enforce makes the three calls of a decision.
+func (d *Desk) enforce(ctx context.Context, now time.Time, v *Visit) {
+	p := d.core.Plan(now, v.request)
+	v.plan, p.Owner = p, v
+	outcome := Refused
+	if !p.Refused() {
+		var at time.Time
+		outcome, at = d.enter(ctx, now, d.core, p)
+		now = at
+	}
+	if outcome != InTheLine {
+		v.decide(now)
+	}
+	d.wake(p)
+}
+
+// enter reserves the plan's claims and enters with the verdict. Claims of a
+// refused plan are given back here.
+func (d *Desk) enter(ctx context.Context, now time.Time, c *Core, p *Plan) (Outcome, time.Time) {
+	verdict := quota.Verdict{Allowed: true}
+	if len(p.Claims) > 0 {
+		var err error
+		verdict, err = d.store.Reserve(ctx, time.Time{}, p.Request.ID, p.Claims)
+		now = time.Now()
+		if err != nil {
+			reason := StoreUnavailable
+			if ctx.Err() != nil {
+				reason = ClientGone
+			}
+			c.Abandon(now, p, reason)
+			d.giveBack(p, quota.Amount{}) // the store may have decided after all
+			return Refused, now
+		}
+	}
+	outcome := c.Enter(now, p, verdict)
+	if outcome == Refused && verdict.Allowed {
+		d.giveBack(p, quota.Amount{})
+	}
+	return outcome, now
+}
+
+// giveBack settles a plan that does not run.
+func (d *Desk) giveBack(p *Plan, final quota.Amount) {
+	if len(p.Claims) > 0 {
+		d.settler.settle(p.Request.ID, p.Claims, final)
+	}
+}
+
+// Admit is Submit, wait, and Leave when ctx ends.
+func (d *Desk) Admit(ctx context.Context, r *Request) (*Ticket, Decision) {
+	v := d.Submit(ctx, r)
+	select {
+	case <-v.Ready():
+	case <-ctx.Done():
+		v.Leave()
+	}
+	return v.Result()
+}

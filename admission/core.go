@@ -1,0 +1,324 @@
+package admission
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/queue"
+	"github.com/weirproxy/weir/quota"
+)
+
+// Gauges gives the present reading of a pool; nil, or a nil answer, is a pool
+// without telemetry: its pressure is the policy's neutral value.
+type Gauges func(pool string) *gpu.Reading
+
+// Core decides. It has no clock, goroutine, timer or store of its own: now is
+// given, waiting plans are handed back by the call that decides them, and
+// NextAt says when a pool wants to be advanced. It is safe for concurrent
+// use: each pool's line has a lock of its own, held for one operation.
+type Core struct {
+	floor     atomic.Pointer[floor]
+	gauges    Gauges
+	estimates *Estimator
+	held      atomic.Int64 // bytes of bodies waiting, over all lines
+	draining  atomic.Bool
+	echo      *Core // the core whose breakers judge here too: ends are counted there
+
+	mu  sync.Mutex // of Swap
+	rng *rand.Rand // seeds the pools' dice
+}
+
+// NewCore makes a core with the pools of a policy. rng seeds the dice of
+// breakers and hints; the core owns it from now on.
+func NewCore(now time.Time, p *policy.Policy, g Gauges, rng *rand.Rand) *Core {
+	c := &Core{gauges: g, estimates: NewEstimator(), rng: rng}
+	c.Swap(now, p)
+	return c
+}
+
+// newEcho makes a second core of the same shape for shadow decisions (O4).
+// It looks at the same breakers and estimates and leaves counting to c.
+func (c *Core) newEcho(now time.Time, p *policy.Policy, rng *rand.Rand) *Core {
+	e := &Core{gauges: c.gauges, estimates: c.estimates, rng: rng, echo: c}
+	e.Swap(now, p)
+	return e
+}
+
+// Plan finds out what can be known before the store is asked: whether the
+// tenant may, which pool, what the breaker says, what it costs, which claims
+// to make. A plan that is Refused needs no store. A plan that is not must go
+// on to Enter or Abandon.
+func (c *Core) Plan(now time.Time, r *Request) *Plan {
+	p := &Plan{Request: r, Class: r.Class}
+	p.Decision.Policy = r.Policy.ID()
+	if c.draining.Load() {
+		p.refuse(Draining, 0, "")
+		return p
+	}
+	if r.Identity == nil || r.Identity.Tenant == "" {
+		p.refuse(IdentityMissing, 0, "")
+		return p
+	}
+	tier := p.applyTenant()
+	if p.refused {
+		return p
+	}
+	m := c.floor.Load().model(r)
+	if !m.known || !r.Policy.Allows(m.name) {
+		p.refuse(ModelUnknown, 0, "model "+quote(r.Model)+" does not exist")
+		return p
+	}
+	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
+	if c.choose(now, p, m) {
+		p.claim(tier)
+		p.prepare(tier)
+		c.spareStore(now, p)
+	}
+	return p
+}
+
+// spareStore refuses at a full line before the store is asked for a claim
+// that would only go back.
+func (c *Core) spareStore(now time.Time, p *Plan) {
+	l, bounds := p.pool, c.bounds(now, p)
+	if len(p.Claims) == 0 || l.waiting.Load() < int64(bounds.Length) {
+		return
+	}
+	at := l.lock(now)
+	waiting := 0
+	for _, n := range l.line.Stats(at).Waiting {
+		waiting += n
+	}
+	if waiting == 0 || waiting < bounds.Length {
+		l.unlock()
+		return
+	}
+	offered := l.line.Offer(at, &p.waiter, bounds) // the line hears that its class asked
+	if offered.Refusal == queue.Taken {
+		l.line.Cancel(at, &p.waiter)
+		l.unlock()
+		return
+	}
+	r := refusalReason(offered.Refusal, l.gone)
+	l.meter.refuse(at.Sub(l.base))
+	l.unlock()
+	c.turnAway(now, p, r, offered.Hint)
+}
+
+// applyTenant applies the policy's word on the tenant, which wins over the
+// claim, and gives its tier.
+func (p *Plan) applyTenant() (tier string) {
+	r := p.Request
+	tier = r.Identity.Tier
+	p.Class = r.Policy.Cap(p.Class)
+	rule := r.Policy.Tenant(r.Identity.Tenant)
+	if rule == nil {
+		return tier
+	}
+	if rule.Block {
+		p.refuse(TenantBlocked, 0, "")
+		return tier
+	}
+	if rule.Class != nil {
+		p.Class = p.Class.Lower(*rule.Class)
+	}
+	if rule.Tier != "" {
+		tier = rule.Tier
+	}
+	return tier
+}
+
+// claim lists what the request asks of the ledger (T7, T8).
+func (p *Plan) claim(tier string) {
+	r := p.Request
+	p.Amount = quota.Amount{Requests: 1, Input: p.Input, Output: p.Output, Concurrency: 1}
+	subject := policy.Subject{
+		Tenant: r.Identity.Tenant, Tier: tier, User: r.Identity.User, Key: r.Identity.Key,
+		Model: r.Model, Function: r.Function, Class: p.Class,
+	}
+	p.Claims = quota.Claims(r.Policy.Quotas, subject, p.Amount)
+}
+
+// prepare fills in what the line wants to know (P2, P3, Q9).
+func (p *Plan) prepare(tier string) {
+	r, seats := p.Request, p.pool.seats.Load()
+	w := &p.waiter
+	w.Class, w.Colour, w.Tenant = p.Class, r.Colour, r.Identity.Tenant
+	w.Weight = r.Policy.TierWeight(tier)
+	w.Cost = max(p.Input+p.Output, 1)
+	w.Tokens = p.tokens(p.pool, seats)
+	w.Bytes = r.Body
+	w.MaxWait = r.Policy.MaxWait[p.Class]
+	w.OnExpiry = r.Policy.Classes[p.Class].OnExpiry
+	w.Deadline = r.Deadline
+	w.Owner = p
+}
+
+// tokens is the room that the seat takes. A request that fits the pool but
+// not this replica's share of it takes the whole share.
+func (p *Plan) tokens(l *pool, share *policy.Seats) int64 {
+	need := p.Input + p.Output
+	if whole := l.spec.Load().Seats.Tokens; share.Tokens > 0 && need <= whole {
+		need = min(need, share.Tokens)
+	}
+	return need
+}
+
+// Enter takes the store's verdict on the plan's claims (allowed where there
+// were none) and gives the request a seat, a place in the line, or its
+// refusal. After Refused the claims go back to the store.
+func (c *Core) Enter(now time.Time, p *Plan, v quota.Verdict) Outcome {
+	p.seeQuota(v)
+	if !v.Allowed {
+		p.giveProbeBack(now)
+		return p.refuse(quotaReason(v), v.RetryAfter, quotaDetail(v))
+	}
+	l := p.pool
+	bounds := c.bounds(now, p)
+	now = l.lock(now)
+	offered := l.line.Offer(now, &p.waiter, bounds)
+	switch {
+	case offered.Refusal != queue.Taken:
+		r := refusalReason(offered.Refusal, l.gone)
+		if r.Row().Advice == AdviceQueue {
+			l.meter.refuse(now.Sub(l.base))
+		}
+		l.unlock()
+		return c.turnAway(now, p, r, offered.Hint)
+	case offered.Granted:
+		l.take(now, p, &p.waiter)
+		l.unlock()
+		p.admit(p.entry(), 0)
+		return Entered
+	}
+	if !c.hold(p) {
+		l.line.Cancel(now, &p.waiter)
+		l.meter.refuse(now.Sub(l.base))
+		l.unlock()
+		return c.turnAway(now, p, HeldBytes, offered.Hint)
+	}
+	l.waiting.Add(1)
+	p.step(RoomQueue, "position", float64(offered.Position), float64(bounds.Length), true)
+	l.unlock()
+	return InTheLine
+}
+
+// Abandon gives up a plan that was not refused and will not Enter: the store
+// had no answer, or the caller left meanwhile.
+func (c *Core) Abandon(now time.Time, p *Plan, r Reason) {
+	p.giveProbeBack(now)
+	p.refuse(r, 0, "")
+}
+
+// turnAway refuses at the line.
+func (c *Core) turnAway(now time.Time, p *Plan, r Reason, hint time.Duration) Outcome {
+	p.giveProbeBack(now)
+	p.step(RoomQueue, r.String(), float64(p.pool.waiting.Load()), 0, false)
+	return p.refuse(r, hint, "")
+}
+
+// hold counts the body against maxHeldBytes; false is over it.
+func (c *Core) hold(p *Plan) bool {
+	n := max(p.waiter.Bytes, 0)
+	limit := p.Request.Policy.Queue.MaxHeldBytes
+	if c.held.Add(n) > limit && limit > 0 {
+		c.held.Add(-n)
+		return false
+	}
+	return true
+}
+
+// left forgets a waiter that is out of the line.
+func (c *Core) left(p *Plan) {
+	c.held.Add(-max(p.waiter.Bytes, 0))
+	p.pool.waiting.Add(-1)
+}
+
+// Cancel takes a waiting plan out of its line: true, and the decision is
+// ClientGone. False means that another call has decided it, or is about to
+// hand it back.
+func (c *Core) Cancel(now time.Time, p *Plan) bool {
+	l := p.pool
+	if l == nil {
+		return false
+	}
+	now = l.lock(now)
+	waited, ok := l.line.Cancel(now, &p.waiter)
+	if ok {
+		c.left(p)
+	}
+	l.unlock()
+	if !ok {
+		return false
+	}
+	p.Decision.Waited = waited
+	c.Abandon(now, p, ClientGone)
+	return true
+}
+
+// bounds are the limits of one Offer (Q1, Q4, Q5).
+func (c *Core) bounds(now time.Time, p *Plan) queue.Bounds {
+	q := &p.Request.Policy.Queue
+	length := c.length(now, p.pool, q)
+	b := queue.Bounds{
+		Length:     length,
+		Soft:       int(float64(length)*float64(q.SoftLimit) + 0.5),
+		PerTenant:  q.PerTenant,
+		RetryLimit: q.RetryQueue.Limit,
+		RetryLen:   q.RetryQueue.Length,
+	}
+	for _, class := range q.SoftExempt {
+		b.Exempt = b.Exempt || class == p.Class
+	}
+	return b
+}
+
+// length is Q1's line; without telemetry the neutral pressure counts (Q3).
+func (c *Core) length(now time.Time, l *pool, q *policy.Queue) int {
+	if reading := c.reading(l.name); reading != nil {
+		return reading.Length(now, *q)
+	}
+	n := q.Length.Intercept - q.Length.Slope*100*float64(c.floor.Load().policy.Gauge.Neutral)
+	return min(max(int(n), q.Length.Min), q.Length.Max)
+}
+
+func (c *Core) reading(pool string) *gpu.Reading {
+	if c.gauges == nil {
+		return nil
+	}
+	return c.gauges(pool)
+}
+
+// NextAt is when the named pool wants Advance; false = not before the next
+// call for it.
+func (c *Core) NextAt(name string) (time.Time, bool) {
+	if l := c.floor.Load().pools[name]; l != nil {
+		return l.nextAt()
+	}
+	return time.Time{}, false
+}
+
+// giveProbeBack tells the breaker that this probe brings no verdict.
+func (p *Plan) giveProbeBack(now time.Time) {
+	if !p.probe {
+		return
+	}
+	p.probe = false
+	if l := cmp.Or(p.seat, p.pool); l != nil {
+		l.breaker.Forget(now)
+	}
+}
+
+// Breaker is a pool's breaker, nil for an unknown pool.
+func (c *Core) Breaker(name string) *breaker.Breaker {
+	if l := c.floor.Load().pools[name]; l != nil {
+		return l.breaker
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/weirproxy/weir/quota"
+)
+
+// Result says how an admitted request ended (B6, design section 2).
+type Result uint8
+
+// The results. Only ResultOK and ResultFailed are counted by the breaker.
+const (
+	ResultOK       Result = iota // the model answered (caller's 4xx included)
+	ResultFailed                 // 429, 5xx of the upstream, reset, timeout, error inside a 200 stream
+	ResultCaller                 // the caller left or was at fault: never counted
+	ResultUnknown                // cut without a word: never counted
+	ResultNoAnswer               // local reply before the model saw it: full refund (counted when Failed is set)
+)
+
+// String is the result's name in metrics.
+func (r Result) String() string {
+	switch r {
+	case ResultOK:
+		return "ok"
+	case ResultFailed:
+		return "failed"
+	case ResultCaller:
+		return "caller"
+	case ResultUnknown:
+		return "unknown"
+	case ResultNoAnswer:
+		return "no_answer"
+	}
+	return "unknown"
+}
+
+// End is everything known at the end of an admitted request.
+type End struct {
+	Result    Result
+	Failed    bool // with ResultNoAnswer: counts as a failure for the breaker (no upstream, reset, timeout)
+	Status    int  // HTTP status seen; 0 = none
+	GRPC      int  // gRPC status seen; -1 = none
+	Usage     Usage
+	FirstByte time.Duration // from admission; 0 = unknown
+	Learn     bool          // usage is good enough for the estimator
+}
+
+// Usage is what the meter read. Known false: Output is an estimate from what
+// was delivered and Input is 0 when unknown (the desk takes its own estimate).
+type Usage struct {
+	Known      bool
+	InputKnown bool
+	Input      int64 // whole input, cached part included
+	Output     int64
+	Cached     int64
+	Reasoning  int64 // part of Output
+	Total      int64 // only when the split is unknown; else 0
+	Refund     bool  // nothing was delivered and nothing ran: charge nothing
+}
+
+// counted says whether a breaker counts the end, and as what (B6).
+func (e *End) counted() (failed, ok bool) {
+	switch e.Result {
+	case ResultOK:
+		return false, true
+	case ResultFailed:
+		return true, true
+	case ResultNoAnswer:
+		return true, e.Failed
+	}
+	return false, false
+}
+
+// charge is the final amount of a request that was estimated at in and out
+// tokens (T8). What the meter does not know is charged by what was delivered
+// and, where nothing says how much that was, by the estimate: never nothing.
+func (e *End) charge(in, out int64) quota.Amount {
+	u := &e.Usage
+	switch {
+	case e.Result == ResultNoAnswer || u.Refund:
+		return quota.Amount{}
+	case u.Total > 0:
+		a := quota.Amount{Requests: 1, Input: min(in, u.Total)}
+		a.Output = u.Total - a.Input
+		return a
+	case u.Known:
+		a := quota.Amount{Requests: 1, Input: max(u.Input, 0), Output: max(u.Output, 0)}
+		if !u.InputKnown && u.Input <= 0 {
+			a.Input = in
+		}
+		return a
+	case e.Result == ResultFailed && u.Output <= 0:
+		return quota.Amount{Requests: 1}
+	}
+	a := quota.Amount{Requests: 1, Input: in, Output: max(u.Output, 0)}
+	if u.InputKnown {
+		a.Input = max(u.Input, 0)
+	}
+	if u.Output <= 0 && e.Result != ResultCaller {
+		a.Output = out
+	}
+	return a
+}

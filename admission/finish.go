@@ -1,0 +1,284 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/queue"
+	"github.com/weirproxy/weir/quota"
+)
+
+// Advance does what is due at now in the named pool. It hands back the
+// waiting plans that are decided, and the running ones that have held their
+// seat too long: their end is the caller's to call, by Done.
+func (c *Core) Advance(now time.Time, name string) (decided, overdue []*Plan) {
+	if l := c.floor.Load().pools[name]; l != nil {
+		return c.advance(now, l)
+	}
+	return nil, nil
+}
+
+func (c *Core) advance(now time.Time, l *pool) (decided, overdue []*Plan) {
+	now = l.lock(now)
+	exits := append(l.settlePause(now), l.line.Advance(now)...)
+	for _, chain := range [2]*chain{&l.seated, &l.over} {
+		for p := chain.head; p != nil && !p.since.Add(l.maxHold()).After(now); p = chain.head {
+			p.remove()
+			l.meter.overdue++
+			overdue = append(overdue, p)
+		}
+	}
+	decided = c.leave(now, l, exits)
+	l.unlock()
+	c.finish(now, decided)
+	return decided, overdue
+}
+
+// Done ends a plan that has a seat, once: the seat is freed, the breaker and
+// the estimate hear of it (B6). It gives the final amount for the store (T8)
+// and the waiting plans that are decided by it.
+func (c *Core) Done(now time.Time, p *Plan, e *End) (final quota.Amount, decided []*Plan) {
+	final = e.charge(p.Input, p.Output)
+	l := p.seat
+	if l == nil {
+		return final, nil
+	}
+	c.count(now, p, e)
+	if e.Learn && c.echo == nil {
+		c.estimates.Learn(p.Request, &e.Usage)
+	}
+	now = l.lock(now)
+	p.remove()
+	l.running.Add(-1)
+	l.meter.end(now.Sub(p.since))
+	var exits []queue.Exit
+	if !p.over {
+		if cost := final.Input + final.Output; cost > 0 {
+			l.line.Settle(p.held, cost)
+		}
+		exits = l.line.Release(now, p.held)
+	}
+	exits = append(exits, l.settlePause(now)...)
+	decided = c.leave(now, l, exits)
+	l.adopt(now)
+	l.unlock()
+	c.finish(now, decided)
+	return final, decided
+}
+
+// count tells the pool's breaker how a run ended.
+func (c *Core) count(now time.Time, p *Plan, e *End) {
+	failed, counts := e.counted()
+	if c.echo != nil || !counts {
+		p.giveProbeBack(now)
+		return
+	}
+	p.seat.breaker.Record(now, failed, p.probe)
+	p.probe = false
+}
+
+// take notes a seat that the line gave. The lock is held.
+func (l *pool) take(now time.Time, p *Plan, w *queue.Waiter) {
+	p.seat, p.held, p.since = l, w, now
+	l.running.Add(1)
+	l.seated.push(p)
+}
+
+// adopt gives free seats to those who run without one, so that a line that
+// begins to be enforced knows what runs. The lock is held.
+func (l *pool) adopt(now time.Time) {
+	for p := l.over.head; p != nil; p = l.over.head {
+		if !l.line.TryTake(now, p.held) {
+			return
+		}
+		p.remove()
+		p.over = false
+		l.seated.push(p)
+	}
+}
+
+// leave takes the waiters that left the line: seats are noted, grants of a
+// pool whose breaker has opened meanwhile are taken back (B1). The lock is
+// held.
+func (c *Core) leave(now time.Time, l *pool, exits []queue.Exit) []*Plan {
+	if len(exits) == 0 {
+		return nil
+	}
+	out := make([]*Plan, 0, len(exits))
+	for i := 0; i < len(exits); i++ {
+		x := &exits[i]
+		p := x.Waiter.Owner.(*Plan)
+		c.left(p)
+		out = append(out, p)
+		p.Decision.Waited = x.Waited
+		if !x.Granted {
+			p.expire(l, x)
+			continue
+		}
+		if v := l.stillOpen(now, p.Class); v.Action == breaker.Shed {
+			p.lapse = lapse{reason: openReason(v), hint: v.RetryAfter}
+			exits = append(exits, l.line.Release(now, x.Waiter)...)
+			continue
+		}
+		l.take(now, p, x.Waiter)
+	}
+	return out
+}
+
+// stillOpen judges a grant after a wait: only the hard level takes it back.
+func (l *pool) stillOpen(now time.Time, class policy.Class) breaker.Verdict {
+	if l.breaker.View(now).State != breaker.Hard {
+		return breaker.Verdict{}
+	}
+	return l.breaker.Allow(now, class)
+}
+
+// lapse is why a plan left the line without a seat.
+type lapse struct {
+	reason  Reason
+	hint    time.Duration
+	degrade bool // try the pools below first
+}
+
+// expire notes what an exit without a seat means (P3). The lock is held.
+func (p *Plan) expire(l *pool, x *queue.Exit) {
+	p.lapse = lapse{hint: x.Hint}
+	switch {
+	case x.Drained && l.gone:
+		p.lapse.reason = NoPool
+		return
+	case x.Drained:
+		p.lapse.reason = Draining
+		return
+	case x.Late:
+		p.lapse.reason = Deadline
+	case x.Action == policy.ExpireDegrade:
+		p.lapse.reason, p.lapse.degrade = ExpiredDegrade, true
+	case x.Action == policy.ExpireRetry && x.Retried:
+		p.lapse.reason = ExpiredRetry
+	case x.Action == policy.ExpireRetry:
+		p.lapse.reason = RetryFull
+	default:
+		p.lapse.reason = ExpiredDrop
+	}
+	l.meter.expired[p.Class]++
+}
+
+// finish makes the decisions of plans that left a line; no lock is held.
+func (c *Core) finish(now time.Time, plans []*Plan) {
+	for _, p := range plans {
+		if p.seat != nil {
+			p.admit(p.entry(), p.Decision.Waited)
+			continue
+		}
+		if p.lapse.degrade && c.goDown(now, p) {
+			continue
+		}
+		p.giveProbeBack(now)
+		p.step(RoomQueue, p.lapse.reason.String(), p.Decision.Waited.Seconds(), p.waiter.MaxWait.Seconds(), false)
+		p.refuse(p.lapse.reason, p.lapse.hint, "")
+		if p.lapse.reason.Row().Advice == AdviceQueue {
+			p.pool.noteRefusal(now)
+		}
+	}
+}
+
+// goDown takes a free seat of a pool of lower precision, best first, where
+// the breaker admits and nobody is ahead (P3, V2). It never queues.
+func (c *Core) goDown(now time.Time, p *Plan) bool {
+	for _, l := range p.down {
+		v := l.breaker.Allow(now, p.Class)
+		if v.Action != breaker.Admit {
+			continue
+		}
+		w := p.again()
+		w.Tokens = p.tokens(l, l.seats.Load())
+		at := l.lock(now)
+		took := l.line.TryTake(at, w)
+		if took {
+			p.giveProbeBack(now)
+			p.probe = v.Probe
+			l.take(at, p, w)
+			l.meter.degraded++
+		}
+		l.unlock()
+		if took {
+			p.Decision.Degraded = true
+			p.admit(DegradedExpiry, p.Decision.Waited)
+			return true
+		}
+		if v.Probe {
+			l.breaker.Forget(now)
+		}
+	}
+	return false
+}
+
+// again is a fresh waiter of the same request: the old one belongs to the
+// line where it waited.
+func (p *Plan) again() *queue.Waiter {
+	old := &p.waiter
+	return &queue.Waiter{
+		Class: old.Class, Colour: old.Colour, Tenant: old.Tenant, Weight: old.Weight,
+		Cost: old.Cost, Bytes: old.Bytes, Deadline: old.Deadline, Owner: p,
+	}
+}
+
+func (l *pool) noteRefusal(now time.Time) {
+	l.mu.Lock()
+	l.meter.refuse(now.Sub(l.base))
+	l.mu.Unlock()
+}
+
+// Pass admits without asking any room (O4): the pool is the class's, a free
+// seat is taken where there is one, and where there is none the request runs
+// over and takes the next seat that nobody waits for. No claims.
+func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
+	p := &Plan{Request: r, Class: r.Class}
+	p.Decision.Policy = r.Policy.ID()
+	if r.Identity != nil {
+		p.applyTenant()
+		p.refused = false
+	}
+	f := c.floor.Load()
+	m := f.model(r)
+	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
+	p.Decision.Degraded = false
+	if len(m.pools) > 0 {
+		want := r.Policy.Classes[p.Class].Variant.Rank()
+		from, to := m.level(want)
+		p.Decision.Degraded = m.ranks[from] < want
+		l := m.pools[from]
+		for _, other := range m.pools[from+1 : to] {
+			if other.load() < l.load() {
+				l = other
+			}
+		}
+		p.sit(now, l)
+	}
+	p.Decision.RetryAfter, p.Decision.Detail = 0, ""
+	p.admit(reason, 0)
+	return p
+}
+
+// sit takes a seat of the pool, or runs over.
+func (p *Plan) sit(now time.Time, l *pool) {
+	p.pool = l
+	w := &p.waiter
+	w.Class, w.Cost, w.Weight = p.Class, max(p.Input+p.Output, 1), 1
+	w.Tokens = p.tokens(l, l.seats.Load())
+	if p.Request.Identity != nil {
+		w.Tenant = p.Request.Identity.Tenant
+	}
+	w.Owner = p
+	now = l.lock(now)
+	if l.line.TryTake(now, w) {
+		l.take(now, p, w)
+	} else {
+		p.seat, p.held, p.since, p.over = l, w, now, true
+		l.running.Add(1)
+		l.over.push(p)
+	}
+	l.unlock()
+}

@@ -1,0 +1,123 @@
+package admission
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// floor is the core's picture of one policy: its pools and, found on first
+// use, the pools of each model of the policy and its profiles. Readers take
+// no lock.
+type floor struct {
+	policy *policy.Policy
+	pools  map[string]*pool
+	order  []*pool // in file order
+
+	models atomic.Pointer[map[modelKey]*modelPools]
+	mu     sync.Mutex // of writers of models
+}
+
+type modelKey struct {
+	policy *policy.Policy
+	name   string
+}
+
+// modelPools is a model with its pools, highest precision first.
+type modelPools struct {
+	known     bool
+	name      string
+	maxOutput int64
+	pools     []*pool
+	ranks     []int
+}
+
+// maxModels bounds the cache against callers who make names up: such names
+// are not kept.
+const maxModels = 10000
+
+// model finds a model by name in the policy that judges the request; "" is
+// the API's model, else the policy's first (design section 5).
+func (f *floor) model(r *Request) *modelPools {
+	name := r.Model
+	if name == "" && r.API != nil {
+		name = r.API.Model
+	}
+	key := modelKey{r.Policy.Policy, name}
+	if m := (*f.models.Load())[key]; m != nil {
+		return m
+	}
+	m := f.resolve(key.policy, name)
+	if m.known {
+		f.keep(key, m)
+	}
+	return m
+}
+
+func (f *floor) resolve(p *policy.Policy, name string) *modelPools {
+	var found *policy.Model
+	if name == "" && len(p.Models) > 0 {
+		found = &p.Models[0]
+	} else if m, ok := p.FindModel(name); ok {
+		found = m
+	}
+	if found == nil {
+		return &modelPools{}
+	}
+	out := &modelPools{known: true, name: found.Name, maxOutput: found.MaxOutput}
+	for _, n := range found.Pools {
+		if l := f.pools[n]; l != nil {
+			out.pools = append(out.pools, l)
+		}
+	}
+	slices.SortStableFunc(out.pools, func(a, b *pool) int {
+		return cmp.Compare(b.spec.Load().Variant.Rank(), a.spec.Load().Variant.Rank())
+	})
+	for _, l := range out.pools {
+		out.ranks = append(out.ranks, l.spec.Load().Variant.Rank())
+	}
+	return out
+}
+
+func (f *floor) keep(key modelKey, m *modelPools) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := *f.models.Load()
+	if len(old) >= maxModels {
+		return
+	}
+	next := make(map[modelKey]*modelPools, len(old)+1)
+	for k, v := range old {
+		next[k] = v
+	}
+	next[key] = m
+	f.models.Store(&next)
+}
+
+// level is the range of pools that serve a variant (V1): that precision, else
+// the next higher one, else the highest below.
+func (m *modelPools) level(want int) (from, to int) {
+	best := -1
+	for i, rank := range m.ranks { // falling
+		if rank < want && best >= 0 {
+			break
+		}
+		if best < 0 || rank != m.ranks[best] {
+			best = i
+		}
+		if rank < want {
+			break
+		}
+	}
+	if best < 0 {
+		return 0, 0
+	}
+	to = best
+	for to < len(m.ranks) && m.ranks[to] == m.ranks[best] {
+		to++
+	}
+	return best, to
+}

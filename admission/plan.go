@@ -1,0 +1,97 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/queue"
+	"github.com/weirproxy/weir/quota"
+)
+
+// Outcome is what became of a request at the desk.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Refused   Outcome = iota
+	Entered           // has a seat
+	InTheLine         // waits; a later call decides
+)
+
+// Plan is one request on its way through a core: what was found out so far,
+// the claims to make and, in the end, the decision. A plan belongs to its
+// caller, except while it waits in a line; then the core's methods hand it
+// back when it is decided. Its address must not change after Enter.
+type Plan struct {
+	Request  *Request
+	Decision Decision // stands once the plan is refused, has a seat, or was handed back
+	Class    policy.Class
+	Claims   []quota.Claim
+	Amount   quota.Amount // what the claims ask for
+	Input    int64        // predicted tokens
+	Output   int64        // predicted tokens
+	Owner    any          // the shell's; not looked at
+
+	refused bool
+	down    []*pool // the model's pools below the chosen one, best first
+	pool    *pool   // chosen: where it waits
+	seat    *pool   // where it runs
+	held    *queue.Waiter
+	waiter  queue.Waiter
+	probe   bool // its breaker waits for this end (B2)
+	lapse   lapse
+	since   time.Time
+	listed  *chain // the list of seat that it stands in
+	over    bool   // runs without a seat (mode pass and shadow)
+	quota   QuotaView
+
+	prev, next *Plan // of a chain
+}
+
+// Refused reports whether the decision stands against the request: nothing
+// is to be reserved, and what was reserved goes back.
+func (p *Plan) Refused() bool { return p.refused }
+
+// refuse makes the decision; hint is the adviser's word, unjittered.
+func (p *Plan) refuse(r Reason, hint time.Duration, detail string) Outcome {
+	row := r.Row()
+	d := &p.Decision
+	d.Action, d.Reason, d.Detail = row.Action, r, detail
+	d.RetryAfter = p.advice(row.Advice, hint)
+	p.refused = true
+	return Refused
+}
+
+// advice is the hint that goes out: jittered upwards where many callers get
+// the same (Q5), bounded by the policy except for a quota's true wait.
+func (p *Plan) advice(by Advice, hint time.Duration) time.Duration {
+	if by == AdviceNone {
+		return 0
+	}
+	if by == AdviceFixed || hint <= 0 {
+		return fixedAdvice
+	}
+	if by == AdviceQuota {
+		return hint
+	}
+	c := &p.Request.Policy.RetryAfter
+	if p.pool != nil && c.Jitter > 0 {
+		hint += time.Duration(p.pool.dice() * float64(c.Jitter) * float64(hint))
+	}
+	if c.Max > 0 {
+		hint = min(hint, c.Max)
+	}
+	return hint
+}
+
+// step records what a room saw.
+func (p *Plan) step(room Room, what string, observed, limit float64, ok bool) {
+	t := &p.Decision.Trail
+	i := int(t.N)
+	if i == len(t.Steps) {
+		i--
+	} else {
+		t.N++
+	}
+	t.Steps[i] = Step{Room: room, What: what, Observed: observed, Limit: limit, OK: ok}
+}

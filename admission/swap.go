@@ -1,0 +1,118 @@
+package admission
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/queue"
+)
+
+// Swap takes a new policy. Pools that stay are resized with everybody in
+// them; who waits in a pool that is gone is refused; who runs there runs on.
+// It hands back the plans that are decided by it.
+func (c *Core) Swap(now time.Time, p *policy.Policy) []*Plan {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.floor.Load()
+	next := &floor{policy: p, pools: make(map[string]*pool, len(p.Pools))}
+	next.models.Store(&map[modelKey]*modelPools{})
+	var stay []*pool
+	for i := range p.Pools {
+		spec := &p.Pools[i]
+		var l *pool
+		if old != nil {
+			l = old.pools[spec.Name]
+		}
+		if l == nil {
+			l = c.newPool(now, p, spec)
+		} else {
+			l.spec.Store(spec)
+			stay = append(stay, l)
+		}
+		next.pools[spec.Name] = l
+		next.order = append(next.order, l)
+	}
+	c.floor.Store(next)
+	var decided []*Plan
+	for _, l := range stay {
+		decided = append(decided, c.reshape(now, l, p)...)
+	}
+	if old != nil {
+		for _, l := range old.order {
+			if next.pools[l.name] == nil {
+				decided = append(decided, c.drain(now, l, true)...)
+			}
+		}
+	}
+	return decided
+}
+
+func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool {
+	l := &pool{name: spec.Name, base: now, last: now}
+	l.rng = rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
+	l.spec.Store(spec)
+	config := lineConfig(p, spec)
+	l.seats.Store(&config.Seats)
+	l.line = queue.New(config)
+	if c.echo != nil {
+		l.breaker = c.echo.Breaker(spec.Name)
+	}
+	if l.breaker == nil {
+		l.breaker = breaker.New(p.Breaker, rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
+	}
+	l.next.Store(int64(never))
+	return l
+}
+
+func (c *Core) reshape(now time.Time, l *pool, p *policy.Policy) []*Plan {
+	config := lineConfig(p, l.spec.Load())
+	if c.echo == nil {
+		l.breaker.Configure(p.Breaker)
+	}
+	now = l.lock(now)
+	l.seats.Store(&config.Seats)
+	decided := c.leave(now, l, l.line.Configure(now, config))
+	l.adopt(now)
+	l.unlock()
+	c.finish(now, decided)
+	return decided
+}
+
+// lineConfig is a pool's line; its seats are this replica's share (design
+// section 6): rounded down, at least one.
+func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
+	n := int64(max(p.Server.Replicas, 1))
+	c := queue.Config{Price: p.Queue.Price}
+	c.Seats.Requests = max(spec.Seats.Requests/n, 1)
+	if spec.Seats.Tokens > 0 {
+		c.Seats.Tokens = max(spec.Seats.Tokens/n, 1)
+	}
+	for i := range p.Classes {
+		c.Weights[i] = p.Classes[i].Weight
+		c.MaxWaits[i] = p.Classes[i].MaxWait
+	}
+	return c
+}
+
+// Drain refuses newcomers from now on and hands back everybody who waits.
+func (c *Core) Drain(now time.Time) []*Plan {
+	c.draining.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var decided []*Plan
+	for _, l := range c.floor.Load().order {
+		decided = append(decided, c.drain(now, l, false)...)
+	}
+	return decided
+}
+
+func (c *Core) drain(now time.Time, l *pool, gone bool) []*Plan {
+	now = l.lock(now)
+	l.gone = l.gone || gone
+	decided := c.leave(now, l, l.line.Drain(now))
+	l.unlock()
+	c.finish(now, decided)
+	return decided
+}
