@@ -1,0 +1,183 @@
+// Package body reads the JSON body of a request once and strictly, and makes
+// every change to it by re-emitting the bytes that were read.
+//
+// A gateway that judges one reading of a body while the engine behind it acts
+// on another can be made to bill one model and run a second one: parsers
+// disagree about repeated names (first or last wins), about names that differ
+// by case, and about escaped spellings such as "\u006dodel". So this package
+// has one scanner (RFC 8259, with the limits of RFC 7493: I-JSON) and refuses
+// what two readers could take differently:
+//
+//   - a name that appears twice in one object, at any depth, compared after
+//     its escapes are resolved;
+//   - a name that differs from a known field of the API only by case
+//     (Unicode simple folding, as encoding/json folds);
+//   - invalid UTF-8, lone surrogates, bytes after the object, more than
+//     MaxDepth levels, more than MaxMembers names in one object;
+//   - a known field of another type than the API's.
+//
+// Invariants: Parse never panics and keeps no copy of the prompt; errors name
+// a field, its value and its bound, and never quote prompt text; Rewrite of a
+// parsed body parses again to the edited values, and leaves all other bytes
+// and their order as they were.
+//
+// Mechanisms: K1 (parameter scopes), T8 (the reservation is made from what is
+// read here).
+package body
+
+import "github.com/weirproxy/weir/policy"
+
+// Limits of one body. Its length is bounded by the caller (server.maxBody).
+const (
+	MaxDepth   = 64        // nested objects and arrays
+	MaxMembers = 10_000    // names in one object
+	MaxName    = 256       // bytes of a model's name
+	MaxCap     = 1<<31 - 1 // largest output cap
+	MaxChoices = 1024      // largest n and best_of
+)
+
+// What a prompt's parts without text are worth in Prompt, in bytes.
+const (
+	TokenBytes = 4    // a token id: the usual bytes of text per token
+	MediaBytes = 4000 // an image, sound, video or file: 1,000 tokens, settled by the real count
+)
+
+// UsageAsk says what the caller wrote in stream_options.include_usage.
+type UsageAsk uint8
+
+// The cases. Declined is an explicit false: the caller must never see the
+// extra usage chunk.
+const (
+	UsageNotSet UsageAsk = iota
+	UsageAsked
+	UsageDeclined
+)
+
+// Body is one parsed request. It is immutable and refers to the bytes it was
+// parsed from: they must not change while it is in use. The zero value is of
+// no use.
+type Body struct {
+	Kind   policy.Kind
+	Model  string // as sent, never padded; empty only for kind JSON
+	Stream bool
+	Usage  UsageAsk
+
+	PromptBytes  int64 // UTF-8 bytes of text, escapes resolved: messages, prompt, input, tools
+	PromptRunes  int64 // characters of that text
+	CJK          int64 // Chinese, Japanese and Korean characters among them
+	PromptTokens int64 // token ids in prompt or input, exact
+	Media        int64 // parts that are not text: images, sounds, files
+
+	Prompts int64 // prompts in one completions or embeddings call, at least 1
+	Choices int64 // answers generated: max(n, best_of) x Prompts, at least 1
+	// MaxOut is the caller's own output cap over all choices; 0 = none. With
+	// max_tokens and max_completion_tokens both sent it is the larger one:
+	// engines differ in which of the two they obey. A cap of 0 (allowed in
+	// completions) counts as none, because some engines read it so.
+	MaxOut int64
+
+	caps    caps
+	data    []byte
+	fields  []field
+	inline  [12]field
+	tail    int // where a new field is inserted: after the last value
+	opts    span
+	optTail int // the same inside stream_options; 0 = not an object
+	optAny  bool
+	include span // value of stream_options.include_usage
+}
+
+// field is a top-level member: its resolved name and where its value lies.
+type field struct {
+	name []byte
+	val  span
+}
+
+// span is a range of bytes of the body; empty when there is none.
+type span struct{ lo, hi int }
+
+func (s span) none() bool { return s.hi == 0 }
+
+// Prompt is the size of the prompt in bytes as the estimate wants it: text,
+// and token ids and media parts at TokenBytes and MediaBytes. A CJK character
+// is 3 bytes in UTF-8, so at up to 6 bytes per token it counts for at least
+// half a token.
+func (b *Body) Prompt() int64 {
+	return b.PromptBytes + TokenBytes*b.PromptTokens + MediaBytes*b.Media
+}
+
+// Len is the length of the body in bytes.
+func (b *Body) Len() int { return len(b.data) }
+
+// Parse reads a body of the given kind. OpenAIChat, OpenAICompletions and
+// OpenAIEmbeddings are read field by field; any other kind is checked for
+// strict validity, and its model and stream are read where they are a string
+// and a boolean. The error, if any, has status 400.
+func Parse(kind policy.Kind, data []byte) (*Body, *Error) {
+	b := &Body{Kind: kind, Prompts: 1, data: data}
+	b.fields = b.inline[:0]
+	var names [32][]byte
+	s := scanner{data: data, b: b, names: names[:0]}
+	if !s.document() {
+		return nil, s.err
+	}
+	b.Choices = b.caps.choices(b.Prompts)
+	b.MaxOut = b.caps.out(b)
+	if err := b.required(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// caps are the fields that bound the output; 0 = not sent.
+type caps struct{ maxTokens, maxCompletion, n, bestOf int64 }
+
+// choices is how many answers are generated for so many prompts.
+func (c caps) choices(prompts int64) int64 {
+	return mul(max(c.n, c.bestOf, 1), max(prompts, 1))
+}
+
+// out is the cap over all choices.
+func (c caps) out(b *Body) int64 {
+	if b.Kind != policy.OpenAIChat && b.Kind != policy.OpenAICompletions {
+		return 0
+	}
+	return mul(max(c.maxTokens, c.maxCompletion), c.choices(b.Prompts))
+}
+
+// required refuses bodies that lack what their API cannot do without.
+func (b *Body) required() *Error {
+	switch b.Kind {
+	case policy.OpenAIChat:
+		if b.lookup("messages").none() {
+			return missing("messages")
+		}
+	case policy.OpenAICompletions, policy.OpenAIEmbeddings:
+	default:
+		return nil
+	}
+	if b.Model == "" {
+		return missing("model")
+	}
+	return nil
+}
+
+// lookup finds the value of a top-level field by its resolved name.
+func (b *Body) lookup(name string) span {
+	for i := range b.fields {
+		if string(b.fields[i].name) == name {
+			return b.fields[i].val
+		}
+	}
+	return span{}
+}
+
+// mul multiplies two counts that are not negative and stops at the largest
+// value instead of wrapping.
+func mul(a, b int64) int64 {
+	const most = 1<<63 - 1
+	if a != 0 && b > most/a {
+		return most
+	}
+	return a * b
+}

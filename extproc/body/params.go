@@ -1,0 +1,223 @@
+package body
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirproxy/weir/identity"
+	"github.com/weirproxy/weir/policy"
+)
+
+// Fields that stand for one another, so that a scope on one binds the others:
+// an output cap has two names, and best_of generates as n does.
+var (
+	capFields    = []string{"max_tokens", "max_completion_tokens"}
+	choiceFields = []string{"n", "best_of"}
+)
+
+// defaults are the values that the OpenAI API gives to fields that are not
+// sent.
+var defaults = map[string]string{
+	"n": "1", "best_of": "1", "stream": "false", "temperature": "1", "top_p": "1",
+	"presence_penalty": "0", "frequency_penalty": "0", "echo": "false", "logprobs": "false",
+}
+
+// CheckParams holds the body against the parameter scopes of an identity (K1,
+// third level). It returns the edits that make the body comply, or an error
+// of status 403 that names field, value and bound. The rules:
+//
+//   - A field that is sent must comply; it is never changed. A value that
+//     cannot be compared (an object, an array, a string where a number is
+//     bound) does not comply.
+//   - A scope on max_tokens or max_completion_tokens binds both; an upper
+//     bound on n or best_of binds both, and an exact n binds best_of. An output
+//     cap of 0 does not comply with an upper bound, because some engines read
+//     it as no cap.
+//   - A field that is not sent (or null) counts as the API's default where
+//     there is one; the output cap has none. Else, with clamp, "<=" and ">="
+//     set the field to their bound; an output cap is set under the name the
+//     API knows. Without clamp, and for "=", the field must be sent.
+//   - A name that differs from the scope's field only by case is refused.
+//
+// Several scopes on one field all bind.
+func (b *Body) CheckParams(params []identity.Param, clamp bool) ([]Edit, *Error) {
+	var edits []Edit
+	for i := range params {
+		p := &params[i]
+		sent, err := b.checkSent(p)
+		if err != nil {
+			return nil, err
+		}
+		if sent {
+			continue
+		}
+		e, err := b.checkUnsent(p, clamp)
+		if err != nil {
+			return nil, err
+		}
+		if e.field != "" {
+			if edits, err = tighten(edits, e, p, params); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return edits, nil
+}
+
+// MaxOutAfter is MaxOut as it is after edits.
+func (b *Body) MaxOutAfter(edits []Edit) int64 {
+	c := b.caps
+	for _, e := range edits {
+		v, err := strconv.ParseInt(e.json, 10, 64)
+		if err != nil || e.sub != "" {
+			continue
+		}
+		switch e.field {
+		case "max_tokens":
+			c.maxTokens = v
+		case "max_completion_tokens":
+			c.maxCompletion = v
+		case "n":
+			c.n = v
+		case "best_of":
+			c.bestOf = v
+		}
+	}
+	return c.out(b)
+}
+
+// family lists the fields that a scope binds.
+func family(p *identity.Param) []string {
+	switch {
+	case slices.Contains(capFields, p.Field):
+		return capFields
+	case slices.Contains(choiceFields, p.Field) && p.Op == identity.AtMost,
+		p.Field == "n" && p.Op == identity.Equal:
+		return choiceFields
+	}
+	return []string{p.Field}
+}
+
+// checkSent checks every field that the scope binds and that was sent; sent
+// says whether there is one.
+func (b *Body) checkSent(p *identity.Param) (sent bool, err *Error) {
+	for _, name := range family(p) {
+		for i := range b.fields {
+			f := &b.fields[i]
+			if twins(f.name, name) {
+				return false, twinError(f.name, name)
+			}
+			if string(f.name) != name {
+				continue
+			}
+			raw := b.data[f.val.lo:f.val.hi]
+			if string(raw) == "null" {
+				continue
+			}
+			if !complies(p, name, raw) {
+				return false, forbidden(name, fmt.Sprintf("is %s; your key allows %s", shortValue(raw), bound(p)))
+			}
+			sent = true
+		}
+	}
+	return sent, nil
+}
+
+// complies compares a value that was sent with the scope.
+func complies(p *identity.Param, name string, raw []byte) bool {
+	if p.Op == identity.Equal && len(p.Enum) > 0 {
+		return slices.ContainsFunc(p.Enum, func(want string) bool { return sameValue(raw, want) })
+	}
+	v, err := strconv.ParseFloat(string(raw), 64) // raw is valid JSON: a number, or no number at all
+	if err != nil || math.IsInf(v, 0) {
+		return false
+	}
+	switch p.Op {
+	case identity.AtMost:
+		return v <= p.Bound && (v > 0 || !slices.Contains(capFields, name))
+	case identity.AtLeast:
+		return v >= p.Bound
+	case identity.Equal:
+		return v == p.Bound
+	}
+	return false
+}
+
+// sameValue compares a value with a word of the scope: strings by their
+// resolved text, numbers as numbers, true and false by name.
+func sameValue(raw []byte, want string) bool {
+	switch raw[0] {
+	case '"':
+		return string(unescape(raw[1:len(raw)-1])) == want
+	case '{', '[':
+		return false
+	case 't', 'f':
+		return string(raw) == want
+	}
+	v, err := strconv.ParseFloat(string(raw), 64)
+	w, errW := strconv.ParseFloat(want, 64)
+	return err == nil && errW == nil && v == w
+}
+
+// checkUnsent judges a scope whose field was not sent, and clamps.
+func (b *Body) checkUnsent(p *identity.Param, clamp bool) (Edit, *Error) {
+	if def, ok := defaults[p.Field]; ok && complies(p, p.Field, []byte(def)) {
+		return Edit{}, nil
+	}
+	must := forbidden(p.Field, "is not sent; your key allows "+bound(p))
+	limit := p.Bound
+	name := p.Field
+	if slices.Contains(capFields, name) {
+		if b.Kind == policy.OpenAICompletions {
+			name = "max_tokens"
+		}
+		limit = math.Floor(limit)
+		if limit < 1 || limit > MaxCap {
+			if p.Op == identity.AtMost && limit > MaxCap {
+				limit = MaxCap
+			} else {
+				return Edit{}, must
+			}
+		}
+	}
+	if !clamp || p.Op == identity.Equal || math.IsNaN(limit) || math.IsInf(limit, 0) {
+		return Edit{}, must
+	}
+	return SetNumber(name, limit), nil
+}
+
+// tighten adds the edit e of scope p; where two scopes set one field, the
+// value must comply with all of them.
+func tighten(edits []Edit, e Edit, p *identity.Param, params []identity.Param) ([]Edit, *Error) {
+	for i := range params {
+		q := &params[i]
+		if !slices.Contains(family(q), e.field) || complies(q, e.field, []byte(e.json)) {
+			continue
+		}
+		if q.Op == p.Op {
+			return edits, nil // the tighter one of the two sets it
+		}
+		return nil, forbidden(e.field, fmt.Sprintf("must be sent: your key allows %s and %s", bound(p), bound(q)))
+	}
+	if slices.ContainsFunc(edits, func(o Edit) bool { return o.field == e.field }) {
+		return edits, nil
+	}
+	return append(edits, e), nil
+}
+
+// bound is the scope in words.
+func bound(p *identity.Param) string {
+	n := strconv.FormatFloat(p.Bound, 'f', -1, 64)
+	switch {
+	case p.Op == identity.AtMost:
+		return "at most " + n
+	case p.Op == identity.AtLeast:
+		return "at least " + n
+	case len(p.Enum) > 0:
+		return "only " + strings.Join(p.Enum, " or ")
+	}
+	return "only " + n
+}
