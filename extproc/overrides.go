@@ -1,0 +1,179 @@
+package extproc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// initialPrefix marks the keys of grpc_initial_metadata that are ours:
+// weir-profile, weir-function, weir-class, weir-maxwait, weir-models. gRPC
+// metadata keys are lower case, so they are compared without case.
+const initialPrefix = "weir-"
+
+// initialOverrides reads a stream's gRPC metadata. weir sees the whole map,
+// so an unknown weir- key is an error, as is a key with two values.
+func initialOverrides(md map[string][]string) (policy.Overrides, error) {
+	var given map[string]string
+	for key, values := range md {
+		name, ours := strings.CutPrefix(strings.ToLower(key), initialPrefix)
+		if !ours {
+			continue
+		}
+		if len(values) != 1 {
+			return policy.Overrides{}, fmt.Errorf("grpc_initial_metadata %s: %d values, want one", clip(key), len(values))
+		}
+		if given == nil {
+			given = make(map[string]string)
+		}
+		given[overrideKey(name)] = values[0]
+	}
+	if given == nil {
+		return policy.Overrides{}, nil
+	}
+	return policy.OverridesFrom(given)
+}
+
+// overrideKey gives the policy's spelling of a key, whatever its case.
+func overrideKey(name string) string {
+	for _, k := range policy.OverrideKeys() {
+		if strings.EqualFold(k, name) {
+			return k
+		}
+	}
+	return name
+}
+
+// routeOverrides reads the route's metadata out of the attributes, where each
+// is keyed by the expression that the filter asks for. Envoy hands over only
+// what was asked for, so a key that nobody asks for cannot be seen here. An
+// expression that names the namespace and a leaf outside the closed list is
+// an error; an empty value is a key that the route does not set.
+func routeOverrides(m *message, namespace string) (policy.Overrides, error) {
+	var given map[string]string
+	for name, value := range m.attributes {
+		leaf, ours := overrideLeaf(name, namespace)
+		if !ours || value == "" && slices.Contains(policy.OverrideKeys(), leaf) {
+			continue
+		}
+		if given == nil {
+			given = make(map[string]string)
+		}
+		if old, twice := given[leaf]; twice && old != value {
+			return policy.Overrides{}, fmt.Errorf("route override %s: two expressions give %q and %q", leaf, clip(old), clip(value))
+		}
+		given[leaf] = value
+	}
+	if given == nil {
+		return policy.Overrides{}, nil
+	}
+	return policy.OverridesFrom(given)
+}
+
+// overrideLeaf finds the key that an expression reads from our namespace: the
+// identifier after its last mention, as in
+//
+//	...filter_metadata['weir.policy'].maxWait : ''
+//	...filter_metadata['weir.policy']['maxWait']
+//	weir.policy.maxWait
+func overrideLeaf(expression, namespace string) (leaf string, ours bool) {
+	at := strings.LastIndex(expression, namespace)
+	if at < 0 {
+		return "", false
+	}
+	rest := strings.TrimLeft(expression[at+len(namespace):], `'"[].`)
+	end := strings.IndexFunc(rest, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
+	})
+	if end >= 0 {
+		rest = rest[:end]
+	}
+	return rest, true
+}
+
+// effective is the policy under both sources of overrides: both narrow.
+// Selections that contradict each other are an error.
+func effective(p *policy.Policy, a, b policy.Overrides) (*policy.Effective, error) {
+	var none policy.Overrides
+	switch {
+	case b == none:
+		return p.For(a)
+	case a == none || a == b:
+		return p.For(b)
+	}
+	for _, o := range [...]policy.Overrides{a, b} { // each must be valid by itself
+		if _, err := p.For(o); err != nil {
+			return nil, err
+		}
+	}
+	both, err := merge(a, b)
+	if err != nil {
+		return nil, err
+	}
+	return p.For(both)
+}
+
+// merge takes the narrower of two valid sets.
+func merge(a, b policy.Overrides) (policy.Overrides, error) {
+	var out policy.Overrides
+	var err error
+	if out.Profile, err = sameOf("profile", a.Profile, b.Profile); err != nil {
+		return out, err
+	}
+	if out.Function, err = sameOf("function", a.Function, b.Function); err != nil {
+		return out, err
+	}
+	out.Class = narrower(a.Class, b.Class, func(x, y string) bool {
+		cx, _ := policy.ParseClass(x)
+		cy, _ := policy.ParseClass(y)
+		return cx > cy
+	})
+	out.MaxWait = narrower(a.MaxWait, b.MaxWait, func(x, y string) bool {
+		dx, _ := time.ParseDuration(x)
+		dy, _ := time.ParseDuration(y)
+		return dx < dy
+	})
+	out.Models, err = commonModels(a.Models, b.Models)
+	return out, err
+}
+
+func sameOf(key, a, b string) (string, error) {
+	switch {
+	case a == "" || a == b:
+		return b, nil
+	case b == "":
+		return a, nil
+	}
+	return "", fmt.Errorf("route override %s: route metadata says %q, grpc_initial_metadata %q", key, clip(a), clip(b))
+}
+
+func narrower(a, b string, narrow func(x, y string) bool) string {
+	switch {
+	case a == "":
+		return b
+	case b == "" || narrow(a, b):
+		return a
+	}
+	return b
+}
+
+func commonModels(a, b string) (string, error) {
+	if a == "" || b == "" {
+		return a + b, nil
+	}
+	var common []string
+	for x := range strings.SplitSeq(a, ",") {
+		for y := range strings.SplitSeq(b, ",") {
+			if x = strings.TrimSpace(x); x == strings.TrimSpace(y) {
+				common = append(common, x)
+			}
+		}
+	}
+	if common == nil {
+		return "", fmt.Errorf("route override models: route metadata %q and grpc_initial_metadata %q have none in common", clip(a), clip(b))
+	}
+	return strings.Join(common, ","), nil
+}

@@ -1,0 +1,78 @@
+package extproc
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// standing is what P1 makes of a token, a route and the caller's headers.
+type standing struct {
+	class  policy.Class
+	colour policy.Colour
+}
+
+// judgeStanding starts from what the token allows, capped by the route, and
+// lets the priority headers lower it. A header that asks for more than the
+// token allows changes nothing. A value that is neither a class nor a colour
+// is the caller's mistake.
+func judgeStanding(allowed standing, limit *policy.Class, names []string, h header) (standing, error) {
+	s := allowed
+	if limit != nil {
+		s.class = s.class.Lower(*limit)
+	}
+	for _, name := range names {
+		name = strings.ToLower(name)
+		for i := range h {
+			if h[i].name != name {
+				continue
+			}
+			if err := s.lower(name, h[i].value); err != nil {
+				return allowed, err
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *standing) lower(name, value string) error {
+	v := strings.ToLower(strings.TrimSpace(value))
+	if v == "" {
+		return nil
+	}
+	if c, ok := policy.ParseClass(v); ok {
+		s.class = s.class.Lower(c)
+		return nil
+	}
+	if c, ok := policy.ParseColour(v); ok {
+		if colourRank(c) < colourRank(s.colour) {
+			s.colour = c
+		}
+		return nil
+	}
+	return fmt.Errorf("header %s: %q is neither a class (critical, standard, batch, 0, 1, 2) nor a colour (red, yellow, green)", name, clip(value))
+}
+
+// colourRank orders colours by what they claim: red goes first, green may be
+// ended at any time; a request without a colour stands between red and yellow.
+func colourRank(c policy.Colour) int {
+	switch c {
+	case policy.Red:
+		return 3
+	case policy.Yellow:
+		return 1
+	case policy.Green:
+		return 0
+	}
+	return 2
+}
+
+// clip bounds what an error repeats of a caller's value.
+func clip(s string) string {
+	const longest = 64
+	if len(s) > longest {
+		return strings.ToValidUTF8(s[:longest], "?") + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}

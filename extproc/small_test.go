@@ -1,0 +1,196 @@
+package extproc
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+func TestStanding(t *testing.T) { // P1
+	batch := policy.Batch
+	tok := func(c policy.Class, col policy.Colour) standing { return standing{c, col} }
+	cases := []struct {
+		name   string
+		token  standing
+		route  *policy.Class
+		header header
+		want   standing
+		bad    bool
+	}{
+		{"nothing said", tok(policy.Standard, 0), nil, nil, tok(policy.Standard, 0), false},
+		{"lowered by number", tok(policy.Critical, 0), nil, header{{"x-deepseek-priority", "2"}}, tok(policy.Batch, 0), false},
+		{"lowered by name", tok(policy.Critical, 0), nil, header{{"x-deepseek-priority", "Standard"}}, tok(policy.Standard, 0), false},
+		{"never above the token", tok(policy.Standard, 0), nil, header{{"x-deepseek-priority", "0"}}, tok(policy.Standard, 0), false},
+		{"route caps", tok(policy.Critical, 0), &batch, nil, tok(policy.Batch, 0), false},
+		{"header does not undo the route", tok(policy.Critical, 0), &batch, header{{"x-deepseek-priority", "0"}}, tok(policy.Batch, 0), false},
+		{"red needs the token", tok(policy.Standard, 0), nil, header{{"x-traffic-color", "red"}}, tok(policy.Standard, 0), false},
+		{"red token stays red", tok(policy.Standard, policy.Red), nil, header{{"x-traffic-color", "red"}}, tok(policy.Standard, policy.Red), false},
+		{"red token asks for yellow", tok(policy.Standard, policy.Red), nil, header{{"x-traffic-color", "yellow"}}, tok(policy.Standard, policy.Yellow), false},
+		{"green for anybody", tok(policy.Standard, 0), nil, header{{"x-traffic-color", "green"}}, tok(policy.Standard, policy.Green), false},
+		{"green token stays green", tok(policy.Standard, policy.Green), nil, header{{"x-traffic-color", "yellow"}}, tok(policy.Standard, policy.Green), false},
+		{"two values: the lower", tok(policy.Critical, 0), nil, header{{"x-deepseek-priority", "0"}, {"x-deepseek-priority", "1"}}, tok(policy.Standard, 0), false},
+		{"unknown", tok(policy.Standard, 0), nil, header{{"x-deepseek-priority", "vip"}}, standing{}, true},
+		{"out of range", tok(policy.Standard, 0), nil, header{{"x-deepseek-priority", "3"}}, standing{}, true},
+		{"another header", tok(policy.Standard, 0), nil, header{{"priority", "u=1"}}, tok(policy.Standard, 0), false},
+	}
+	names := []string{"X-DeepSeek-Priority", "X-Traffic-Color"}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := judgeStanding(tc.token, tc.route, names, tc.header)
+			if (err != nil) != tc.bad || err == nil && got != tc.want {
+				t.Errorf("got %v, %v; want %v, error %v", got, err, tc.want, tc.bad)
+			}
+		})
+	}
+}
+
+func TestCallerDeadline(t *testing.T) {
+	cases := []struct {
+		header header
+		want   time.Duration // 0 = none
+		bad    bool
+	}{
+		{nil, 0, false},
+		{header{{"grpc-timeout", "200m"}}, 200 * time.Millisecond, false},
+		{header{{"grpc-timeout", "99999999H"}}, longestDeadline, false},
+		{header{{"grpc-timeout", "1S"}, {"x-request-timeout", "300"}}, 300 * time.Millisecond, false},
+		{header{{"grpc-timeout", "100m"}, {"x-request-timeout", "300"}}, 100 * time.Millisecond, false},
+		{header{{"x-request-timeout", "9223372036854775807"}}, longestDeadline, false},
+		{header{{"grpc-timeout", "0n"}}, 1, false},
+		{header{{"grpc-timeout", "123456789S"}}, 0, true},
+		{header{{"grpc-timeout", "1.5S"}}, 0, true},
+		{header{{"grpc-timeout", "-1S"}}, 0, true},
+		{header{{"grpc-timeout", "S"}}, 0, true},
+		{header{{"grpc-timeout", "10"}}, 0, true},
+		{header{{"x-request-timeout", "0"}}, 0, true},
+		{header{{"x-request-timeout", "2s"}}, 0, true},
+	}
+	for _, tc := range cases {
+		got, err := callerDeadline(at, tc.header)
+		if (err != nil) != tc.bad {
+			t.Errorf("%v: error %v, want one: %v", tc.header, err, tc.bad)
+			continue
+		}
+		want := time.Time{}
+		if tc.want > 0 {
+			want = at.Add(tc.want)
+		}
+		if err == nil && !got.Equal(want) {
+			t.Errorf("%v: %v, want %v", tc.header, got, want)
+		}
+	}
+}
+
+func TestPoolFault(t *testing.T) { // B6
+	for details, want := range map[string]bool{
+		"no_healthy_upstream": true,
+		"upstream_reset_before_response_started{connection_termination}":                          true,
+		"upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error}": true,
+		"upstream_response_timeout":                        true,
+		"upstream_per_try_timeout":                         true,
+		"upstream_reset_before_response_started{overflow}": false,
+		"request_payload_too_large":                        false,
+		"stream_idle_timeout":                              false,
+		"request_overall_timeout":                          false,
+		"max_duration_timeout":                             false,
+		"route_not_found":                                  false,
+		"ext_authz_denied":                                 false,
+		"direct_response":                                  false,
+		"drop_overload":                                    false,
+		"via_upstream":                                     false,
+		"":                                                 false,
+	} {
+		if got := poolFault(details); got != want {
+			t.Errorf("%q: %v, want %v", details, got, want)
+		}
+	}
+}
+
+// cel is the form of the expressions in the examples.
+func cel(leaf string) string {
+	return "'weir.policy' in xds.route_metadata.filter_metadata && has(xds.route_metadata.filter_metadata['weir.policy']." + leaf +
+		") ? xds.route_metadata.filter_metadata['weir.policy']." + leaf + " : ''"
+}
+
+func TestOverrideLeaf(t *testing.T) { // E2
+	for expression, want := range map[string]string{
+		cel("maxWait"): "maxWait",
+		"xds.route_metadata.filter_metadata['weir.policy']['profile']":   "profile",
+		`xds.virtual_host_metadata.filter_metadata["weir.policy"].class`: "class",
+		"weir.policy.models": "models",
+		cel("maxwait"):       "maxwait",
+	} {
+		if leaf, ours := overrideLeaf(expression, "weir.policy"); !ours || leaf != want {
+			t.Errorf("%s: %q, %v; want %q", expression, leaf, ours, want)
+		}
+	}
+	if _, ours := overrideLeaf("xds.route_name", "weir.policy"); ours {
+		t.Error("xds.route_name taken for an override")
+	}
+}
+
+func TestRouteOverrides(t *testing.T) { // E2
+	attrs := func(m map[string]string) *message {
+		return &message{attribute: func(yield func(string, string) bool) {
+			for k, v := range m {
+				if !yield(k, v) {
+					return
+				}
+			}
+		}}
+	}
+	got, err := routeOverrides(attrs(map[string]string{
+		"xds.route_name": "chat", "source.address": "10.0.0.1:1",
+		cel("profile"): "", cel("function"): "chat_completion", cel("maxWait"): "100ms",
+	}), "weir.policy")
+	if want := (policy.Overrides{Function: "chat_completion", MaxWait: "100ms"}); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	if _, err := routeOverrides(attrs(map[string]string{cel("maxwait"): "1s"}), "weir.policy"); err == nil {
+		t.Error("a misspelt leaf was accepted")
+	}
+	if _, err := routeOverrides(attrs(map[string]string{cel("nonsense"): ""}), "weir.policy"); err == nil {
+		t.Error("an unknown leaf without a value was accepted")
+	}
+	if _, err := routeOverrides(attrs(map[string]string{cel("class"): "batch", "weir.policy.class": "critical"}), "weir.policy"); err == nil {
+		t.Error("contradicting expressions were accepted")
+	}
+}
+
+func TestInitialOverrides(t *testing.T) { // E2
+	got, err := initialOverrides(map[string][]string{
+		"weir-class": {"batch"}, "weir-maxwait": {"1s"}, "user-agent": {"envoy"}, ":authority": {"weir"},
+	})
+	if want := (policy.Overrides{Class: "batch", MaxWait: "1s"}); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	for _, bad := range []map[string][]string{
+		{"weir-klass": {"batch"}},
+		{"weir-class": {"batch", "critical"}},
+		{"weir-class": {""}},
+		{"weir-": {"x"}},
+	} {
+		if _, err := initialOverrides(bad); err == nil {
+			t.Errorf("%v was accepted", bad)
+		}
+	}
+}
+
+func TestMergeNarrows(t *testing.T) { // E2
+	a := policy.Overrides{Class: "standard", MaxWait: "100ms", Models: "a, b", Profile: "edge"}
+	b := policy.Overrides{Class: "2", MaxWait: "1s", Models: "b,c", Function: "f"}
+	want := policy.Overrides{Class: "2", MaxWait: "100ms", Models: "b", Profile: "edge", Function: "f"}
+	for _, pair := range [][2]policy.Overrides{{a, b}, {b, a}} {
+		if got, err := merge(pair[0], pair[1]); err != nil || got != want {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+	}
+	for _, bad := range [][2]policy.Overrides{
+		{{Profile: "x"}, {Profile: "y"}}, {{Function: "x"}, {Function: "y"}}, {{Models: "x"}, {Models: "y"}},
+	} {
+		if _, err := merge(bad[0], bad[1]); err == nil {
+			t.Errorf("%+v merged", bad)
+		}
+	}
+}
