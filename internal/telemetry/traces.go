@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -29,12 +28,16 @@ type Tracer struct {
 	w3c      propagation.TraceContext
 }
 
+// exportTimeout bounds one batch to the collector.
+const exportTimeout = 3 * time.Second
+
 // NewTracer connects to a collector in the background; c nil gives nil.
 func NewTracer(ctx context.Context, c *policy.OTLP, version string) (*Tracer, error) {
 	if c == nil {
 		return nil, nil
 	}
-	opts := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithTimeout(5 * time.Second)}
+	opts := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithTimeout(exportTimeout),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false})} // a batch that fails is dropped
 	if c.Insecure {
 		opts = append(opts, otlptracegrpc.WithInsecure())
 	} else {
@@ -60,7 +63,7 @@ func NewTracer(ctx context.Context, c *policy.OTLP, version string) (*Tracer, er
 
 func newTracer(exporter sdktrace.SpanExporter, sample float64, version string) *Tracer {
 	p := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(2048), sdktrace.WithExportTimeout(5*time.Second)),
+		sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(2048), sdktrace.WithExportTimeout(exportTimeout)),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(sample))),
 		sdktrace.WithResource(resource.NewSchemaless(
 			attribute.String("service.name", "weir"), attribute.String("service.version", version))),
@@ -105,5 +108,5 @@ func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	return errors.Join(t.provider.ForceFlush(ctx), t.provider.Shutdown(ctx))
+	return t.provider.Shutdown(ctx)
 }

@@ -1,0 +1,120 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota"
+)
+
+func window0(token string, change func(*Options)) http.Handler {
+	o := Options{
+		Token:   func() string { return token },
+		Ready:   func() error { return nil },
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "weir_up 1\n") }),
+		Queue:   func(time.Time) any { return map[string]int{"waiting": 3} },
+		Quotas: func(_ context.Context, tenant string) ([]quota.Counter, error) {
+			return []quota.Counter{{Rule: "per-tenant", Key: "k", Limit: policy.Limit{Unit: policy.Tokens, Max: 100, Per: time.Minute}, Used: 130}}, nil
+		},
+		Config:  func() ([]byte, error) { return []byte("version: 1\n"), nil },
+		Explain: func(id string) (any, bool) { return map[string]string{"id": id}, id == "known" },
+		Recent:  func(int) any { return []string{} },
+		Log:     slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&o)
+	}
+	return New(o)
+}
+
+func ask(h http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, http.NoBody)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestTokenGuardsEverythingButHealth(t *testing.T) {
+	h := window0("s3cret", nil)
+	for _, p := range []string{"/metrics", "/debug/queue", "/debug/quotas?tenant=a", "/debug/config", "/debug/explain", "/debug/pprof/", "/debug/pprof/cmdline", "/nonsense"} {
+		for name, auth := range map[string][]string{
+			"none": nil, "wrong": {"Authorization", "Bearer wrong"}, "other scheme": {"Authorization", "Basic s3cret"},
+			"two": {"Authorization", "Bearer s3cret", "Authorization", "Bearer s3cret"}, "empty": {"Authorization", ""},
+		} {
+			if w := ask(h, "GET", p, auth...); w.Code != http.StatusUnauthorized {
+				t.Errorf("%s with %s token: %d, want 401", p, name, w.Code)
+			}
+		}
+		if w := ask(h, "GET", p, "Authorization", "bearer s3cret"); w.Code == http.StatusUnauthorized {
+			t.Errorf("%s with the right token: 401", p)
+		}
+	}
+	for _, p := range []string{"/healthz", "/readyz"} {
+		if w := ask(h, "GET", p); w.Code != http.StatusOK {
+			t.Errorf("%s without a token: %d, want 200", p, w.Code)
+		}
+	}
+}
+
+func TestReadySaysWhyNot(t *testing.T) {
+	h := window0("", func(o *Options) { o.Ready = func() error { return errors.New("draining") } })
+	if w := ask(h, "GET", "/readyz"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "draining") {
+		t.Errorf("%d %q, want 503 with the reason", w.Code, w.Body)
+	}
+	if w := ask(h, "GET", "/healthz"); w.Code != http.StatusOK {
+		t.Errorf("healthz %d while draining, want 200", w.Code)
+	}
+}
+
+func TestQuotas(t *testing.T) {
+	h := window0("", nil)
+	for _, w := range []*httptest.ResponseRecorder{
+		ask(h, "GET", "/debug/quotas?tenant=acme"),
+		ask(h, "POST", "/debug/quotas", "X-Tenant-ID", "acme"), // T11
+	} {
+		body := w.Body.String()
+		for _, want := range []string{`"tenant": "acme"`, `"unit": "tokens"`, `"per": "1m0s"`, `"used": 130`, `"left": 0`} {
+			if w.Code != 200 || !strings.Contains(body, want) {
+				t.Errorf("%d %s misses %s", w.Code, body, want)
+			}
+		}
+	}
+	if w := ask(h, "GET", "/debug/quotas"); w.Code != http.StatusBadRequest {
+		t.Errorf("without a tenant: %d, want 400", w.Code)
+	}
+	down := window0("", func(o *Options) {
+		o.Quotas = func(context.Context, string) ([]quota.Counter, error) { return nil, errors.New("away") }
+	})
+	if w := ask(down, "GET", "/debug/quotas?tenant=a"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("store away: %d, want 503", w.Code)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	h := window0("", nil)
+	if w := ask(h, "GET", "/debug/explain?request=known"); w.Code != 200 {
+		t.Errorf("known request: %d", w.Code)
+	}
+	if w := ask(h, "GET", "/debug/explain?request=x"); w.Code != http.StatusNotFound {
+		t.Errorf("unknown request: %d, want 404", w.Code)
+	}
+}
+
+func TestAPictureWithoutJSONFormIsAnErrorNotACrash(t *testing.T) {
+	h := window0("", func(o *Options) { o.Queue = func(time.Time) any { return math.NaN() } })
+	if w := ask(h, "GET", "/debug/queue"); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "error") {
+		t.Errorf("%d %q", w.Code, w.Body)
+	}
+}
