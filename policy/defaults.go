@@ -27,6 +27,8 @@ func base() *Policy {
 		RetryAfter: RetryAfter{Jitter: 0.2, Max: time.Minute},
 		Metering:   Metering{IncludeUsage: true, MaxEvent: 1 << 20},
 		Telemetry:  Telemetry{LogLevel: "info", Tenants: 50, Explain: 1000},
+
+		PriorityHeaders: []string{"X-DeepSeek-Priority", "X-Traffic-Color"},
 	}
 }
 
@@ -236,9 +238,11 @@ func (q *Queue) complete() {
 	if q.Length.Max == 0 {
 		q.Length.Min = 0
 	}
-	for i, n := range q.ColdStart {
-		q.ColdStart[i] = min(n, q.Length.Max)
+	var cold []int // its own: profiles share what they were made from
+	for _, n := range q.ColdStart {
+		cold = append(cold, min(n, q.Length.Max))
 	}
+	q.ColdStart = cold
 }
 
 // The kinds of telemetry source.

@@ -52,6 +52,19 @@ const (
 	Pass
 )
 
+// String is the name used in YAML, metrics and headers.
+func (m Mode) String() string {
+	switch m {
+	case Enforce:
+		return "enforce"
+	case Shadow:
+		return "shadow"
+	case Pass:
+		return "pass"
+	}
+	return "unknown"
+}
+
 // Server is this process. Changing it needs a restart.
 type Server struct {
 	GRPC       string // "host:port", "unix:/path" or "unix:@abstract"

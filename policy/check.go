@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// check judges the policy as a whole: what names what, and which rules can
+// never come to anything. Profiles are judged as full policies; what is wrong
+// with the base already is said once.
+func (d *decoder) check(p *Policy) {
+	d.checkServer(p)
+	d.checkIdentity(p)
+	d.checkAPIs(p)
+	d.checkPools(p)
+	d.checkModels(p)
+	d.checkTiers(p)
+	d.checkTenants(p)
+	before := len(d.errs)
+	if d.checkJudging(p, ""); len(d.errs) > before {
+		return
+	}
+	for _, name := range p.ProfileNames() {
+		d.checkJudging(p.profiles[name], join("profiles", name)+".")
+	}
+}
+
+// checkJudging is the part that a profile may change.
+func (d *decoder) checkJudging(p *Policy, prefix string) {
+	d.checkQuotas(p, prefix)
+	d.checkHolds(p, prefix)
+}
+
+func (d *decoder) checkServer(p *Policy) {
+	s := &p.Server
+	if !isLoopback(s.Admin) && s.AdminToken.File == "" {
+		d.failAt("server.admin", s.Admin, "is reachable from outside: use a loopback address or a socket, or set server.adminToken")
+	}
+	if s.Admin == s.GRPC {
+		d.failAt("server.admin", s.Admin, "must differ from server.grpc")
+	}
+	if p.Queue.MaxHeldBytes < s.MaxBody {
+		d.failAt("queue.maxHeldBytes", formatBytes(p.Queue.MaxHeldBytes), "must hold one body at least: server.maxBody is "+formatBytes(s.MaxBody))
+	}
+}
+
+func (d *decoder) checkIdentity(p *Policy) {
+	i := &p.Identity
+	if i.From == FromMetadata {
+		if len(i.Issuers) > 0 {
+			d.failAt("identity.issuers", "", "is not used with from: metadata, where another filter verifies")
+		}
+		return
+	}
+	if len(i.Issuers) == 0 {
+		d.failAt("identity.issuers", "", "is missing: without an issuer no token is accepted (or say from: metadata)")
+	}
+	for n := range i.Issuers {
+		for m := range n {
+			a, b := &i.Issuers[m], &i.Issuers[n]
+			if a.Issuer == b.Issuer {
+				d.failAt(index2("identity.issuers", n, "issuer"), b.Issuer, fmt.Sprintf("is listed twice, first as identity.issuers[%d]", m))
+			}
+		}
+	}
+}
+
+func index2(list string, i int, key string) string {
+	return list + "[" + strconv.Itoa(i) + "]." + key
+}
+
+func (d *decoder) checkAPIs(p *Policy) {
+	templates := make([]template, len(p.APIs))
+	for i := range p.APIs {
+		a := &p.APIs[i]
+		t, err := parseTemplate(a.Path)
+		if err != nil {
+			continue // reported
+		}
+		templates[i] = t
+		for j := range i {
+			if p.APIs[j].Method == a.Method && templates[j] != nil && templates[j].compare(t) == 0 {
+				d.failAt(index2("apis", i, "path"), a.Path, fmt.Sprintf("can never be reached: apis[%d] has the same method and shape", j))
+				break
+			}
+		}
+		if a.Model != "" && !hasModel(p, a.Model) {
+			d.failAt(index2("apis", i, "model"), a.Model, listOf("no such model; the models are", modelNames(p.Models), "there are no models"))
+		}
+	}
+}
+
+func hasModel(p *Policy, name string) bool {
+	return slices.ContainsFunc(p.Models, func(m Model) bool { return m.Name == name })
+}
+
+func (d *decoder) checkPools(p *Policy) {
+	used := make(map[string]bool)
+	for _, m := range p.Models {
+		for _, name := range m.Pools {
+			used[name] = true
+		}
+	}
+	seen := make(map[string]int)
+	clusters := make(map[string]int)
+	for i := range p.Pools {
+		pool := &p.Pools[i]
+		if j, twice := seen[pool.Name]; twice {
+			d.failAt(index2("pools", i, "name"), pool.Name, fmt.Sprintf("is the name of pools[%d] too", j))
+			continue
+		}
+		seen[pool.Name] = i
+		if !used[pool.Name] {
+			d.failAt(index2("pools", i, "name"), pool.Name, "no model uses this pool")
+		}
+		target := pool.Cluster + "\x00" + subsetKey(pool.Subset)
+		if j, twice := clusters[target]; twice {
+			d.failAt(index2("pools", i, "envoy"), pool.Cluster, fmt.Sprintf("is the same cluster and subset as pools[%d]: their seats would be given out twice", j))
+		}
+		clusters[target] = i
+	}
+}
+
+func subsetKey(m map[string]string) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(&b, "%q=%q,", k, m[k])
+	}
+	return b.String()
+}
+
+func (d *decoder) checkModels(p *Policy) {
+	owner := make(map[string]int) // of a name or alias
+	for i := range p.Models {
+		name := p.Models[i].Name
+		if j, twice := owner[name]; twice {
+			d.failAt(index2("models", i, "name"), name, fmt.Sprintf("is the name of models[%d] too", j))
+			continue
+		}
+		owner[name] = i
+	}
+	for i := range p.Models {
+		m := &p.Models[i]
+		for j, alias := range m.Aliases {
+			if k, taken := owner[alias]; taken {
+				d.failAt(fmt.Sprintf("models[%d].aliases[%d]", i, j), alias, fmt.Sprintf("can never match: models[%d] has this name or alias", k))
+				continue
+			}
+			owner[alias] = i
+		}
+		for j, name := range m.Pools {
+			if !slices.ContainsFunc(p.Pools, func(q Pool) bool { return q.Name == name }) {
+				d.failAt(fmt.Sprintf("models[%d].pools[%d]", i, j), name, listOf("no such pool; the pools are", poolNames(p.Pools), "there are no pools"))
+			}
+		}
+	}
+}
+
+func poolNames(pools []Pool) []string {
+	names := make([]string, len(pools))
+	for i := range pools {
+		names[i] = pools[i].Name
+	}
+	return names
+}
+
+func (d *decoder) checkTiers(p *Policy) {
+	for i := range p.Tiers {
+		for j := range i {
+			if p.Tiers[i].Name == p.Tiers[j].Name {
+				d.failAt(index2("tiers", i, "name"), p.Tiers[i].Name, fmt.Sprintf("is the name of tiers[%d] too", j))
+				break
+			}
+		}
+	}
+}
+
+func (d *decoder) checkTenants(p *Policy) {
+	for i := range p.Tenants {
+		t := &p.Tenants[i]
+		at := "tenants[" + strconv.Itoa(i) + "]"
+		for j := range i {
+			if covers(p.Tenants[j].Match.Tenant, t.Match.Tenant) {
+				d.failAt(at+".match.tenant", t.Match.Tenant, fmt.Sprintf("can never match: tenants[%d] matches all of it first", j))
+				break
+			}
+		}
+		if t.Tier != "" && !hasTier(p, t.Tier) {
+			d.failAt(at+".tier", t.Tier, listOf("no such tier; the tiers are", tierNames(p.Tiers), ""))
+		}
+		for j, m := range t.Models {
+			if !hasModel(p, m) {
+				d.failAt(fmt.Sprintf("%s.models[%d]", at, j), m, listOf("no such model; the models are", modelNames(p.Models), "there are no models"))
+			}
+		}
+		switch says := t.Tier != "" || t.Class != nil || t.Models != nil; {
+		case t.Block && says:
+			d.failAt(at+".block", "true", "refuses every call: tier, class and models beside it come to nothing")
+		case !t.Block && !says:
+			d.failAt(at, "", "changes nothing: give it a tier, class, models or block: true")
+		}
+	}
+}
+
+func hasTier(p *Policy, name string) bool {
+	return slices.ContainsFunc(p.Tiers, func(t Tier) bool { return t.Name == name })
+}
+
+func tierNames(tiers []Tier) []string {
+	names := make([]string, len(tiers))
+	for i := range tiers {
+		names[i] = tiers[i].Name
+	}
+	return names
+}
+
+// checkHolds: Envoy must wait at least as long as a request may be held.
+func (d *decoder) checkHolds(p *Policy, prefix string) {
+	e := &p.Envoy
+	if e.MaxMessageTimeout > 0 && e.MaxMessageTimeout < e.MessageTimeout {
+		d.failAt("envoy.maxMessageTimeout", formatDuration(e.MaxMessageTimeout), "must not be below messageTimeout, "+formatDuration(e.MessageTimeout))
+		return
+	}
+	var hold time.Duration
+	var who Class
+	for i := range p.Classes {
+		if h := longest(p.Classes[i].MaxWait, &p.Classes[i], &p.Queue); h > hold {
+			hold, who = h, Class(i)
+		}
+	}
+	if hold == 0 || hold+holdMargin <= e.holdRoom() {
+		return
+	}
+	key, message := "envoy.maxMessageTimeout", ""
+	if e.MaxMessageTimeout == 0 {
+		key, message = "envoy.messageTimeout", " (there are no overrides: maxMessageTimeout is 0)"
+	}
+	at := key
+	if prefix != "" {
+		at = prefix + "classes"
+		message += ", for this profile"
+	}
+	d.failAt(at, formatDuration(e.holdRoom()), fmt.Sprintf("%s must be at least %s: class %s may be held for %s, and 500ms to answer%s",
+		key, formatDuration(hold+holdMargin), who, formatDuration(hold), message))
+}

@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Option changes how a policy is loaded.
+type Option func(*decoder)
+
+// WithoutSecrets leaves the files of secrets unread: to check a policy on a
+// machine that does not have them. Such a policy cannot serve.
+func WithoutSecrets() Option { return func(d *decoder) { d.secrets = false } }
+
+// LoadFile reads and checks a policy file. An error is Errors, or says why
+// the file cannot be read.
+func LoadFile(path string, options ...Option) (*Policy, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("policy: %s is not a plain file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
+	}
+	return Load(path, data, options...)
+}
+
+// Load reads and checks a policy. name stands in errors, and relative file
+// names in the policy are relative to its directory. The error is Errors: all
+// violations at once, in the order of the file. Secrets are read from their
+// files.
+func Load(name string, data []byte, options ...Option) (*Policy, error) {
+	root, wrong := parseDocument(name, data)
+	if wrong != nil {
+		return nil, Errors{*wrong}
+	}
+	d := newDecoder(name, filepath.Dir(name), true)
+	for _, o := range options {
+		o(d)
+	}
+	p := base()
+	p.dir = d.dir
+	d.place("", root)
+	sections().read(d, root, "", p)
+	raw := *p
+	p.complete()
+	d.readProfiles(p, &raw)
+	if err := d.result(); err != nil {
+		return nil, err // what the file means as a whole is judged once it can be read
+	}
+	d.check(p)
+	if err := d.result(); err != nil {
+		return nil, err
+	}
+	return p.seal(), nil
+}
+
+// readProfiles lays each profile over the base as it was read, so that what
+// follows from other values follows from the profile's.
+func (d *decoder) readProfiles(p, raw *Policy) {
+	table := profileSections()
+	for _, name := range slices.Sorted(maps.Keys(d.profiles)) {
+		n := d.profiles[name]
+		at := join("profiles", name)
+		d.place(at, n)
+		if !isScope(name) {
+			d.report(n, at, name, "the name "+scopeRule)
+			continue
+		}
+		q := *raw
+		q.profile = name
+		table.read(d, n, at, &q)
+		q.complete()
+		if p.profiles == nil {
+			p.profiles = make(map[string]*Policy)
+		}
+		p.profiles[name] = &q
+	}
+}
+
+// seal makes the look-up tables and the hash. Nothing changes afterwards.
+func (p *Policy) seal() *Policy {
+	p.Finish()
+	sum := sha256.Sum256(p.Dump())
+	p.Hash = hex.EncodeToString(sum[:])[:12]
+	for _, q := range p.profiles {
+		q.Hash = p.Hash
+		q.index = newIndex(q)
+	}
+	p.notes = notesOf(p)
+	return p
+}
+
+// Dump writes the policy as YAML with every value that is in force, profiles
+// as they are once merged. Secrets are written as the names of their files.
+// Loading it under the same name gives an equal policy.
+func (p *Policy) Dump() []byte {
+	root := sections().write(&encoder{dir: p.dir}, p)
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(root); err != nil { // a tree of plain values: cannot be
+		return []byte("# " + err.Error() + "\n")
+	}
+	return b.Bytes()
+}

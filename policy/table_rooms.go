@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"math"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func queueTable() codec[Queue] {
+	return object(append(queueFields(),
+		key("maxHeldBytes", func(q *Queue) *int64 { return &q.MaxHeldBytes }, size(1<<10, 1<<40)),
+		key("price", func(q *Queue) *Price { return &q.Price }, enum(choice[Price]{"tokens", ByTokens}, choice[Price]{"requests", ByRequests})),
+	)...)
+}
+
+// profileQueueTable has what is judged for each request; price and the bytes
+// held belong to the line that all profiles share.
+func profileQueueTable() codec[Queue] { return object(queueFields()...) }
+
+func queueFields() []field[Queue] {
+	retry := object(
+		key("limit", func(r *RetryQueue) *time.Duration { return &r.Limit }, duration(0, 10*time.Minute, true)),
+		key("length", func(r *RetryQueue) *int { return &r.Length }, whole[int](0, 100_000)),
+	)
+	return []field[Queue]{
+		key("length", func(q *Queue) *Length { return &q.Length }, lengthTable()),
+		key("softLimit", func(q *Queue) *Ratio { return &q.SoftLimit }, ratio(true)),
+		key("softExempt", func(q *Queue) *[]Class { return &q.SoftExempt }, unique(list(class(), zero[Class], 0, NumClasses))),
+		key("perTenant", func(q *Queue) *Ratio { return &q.PerTenant }, ratio(true)),
+		key("coldStart", func(q *Queue) *[]int { return &q.ColdStart }, list(whole[int](0, 100_000), zero[int], 0, 32)),
+		key("coldStartFor", func(q *Queue) *time.Duration { return &q.ColdStartFor }, duration(0, time.Hour, true)),
+		key("retryQueue", func(q *Queue) *RetryQueue { return &q.RetryQueue }, retry),
+	}
+}
+
+// lengthTable: a max below the inherited min takes the min along, so that
+// {max: 0} alone means "no waiting".
+func lengthTable() codec[Length] {
+	return objectThen(func(d *decoder, _ *yaml.Node, at string, l *Length, has func(string) bool) {
+		if !has("min") {
+			l.Min = min(l.Min, l.Max)
+		}
+		if l.Min > l.Max {
+			d.failAt(join(at, "min"), formatNumber(float64(l.Min)), "must not exceed max, "+formatNumber(float64(l.Max)))
+		}
+	},
+		key("intercept", func(l *Length) *float64 { return &l.Intercept }, number(0, 1_000_000)),
+		key("slope", func(l *Length) *float64 { return &l.Slope }, number(0, 100_000)),
+		key("min", func(l *Length) *int { return &l.Min }, whole[int](0, 100_000)),
+		key("max", func(l *Length) *int { return &l.Max }, whole[int](0, 100_000)),
+	)
+}
+
+func gaugeTable() codec[Gauge] {
+	targets := object(
+		key("waiting", func(g *Gauge) *float64 { return &g.WaitingTarget }, number(0.001, 100_000)),
+		key("kv", func(g *Gauge) *Ratio { return &g.KVTarget }, ratio(true)),
+	)
+	return object(
+		key("smoothing", func(g *Gauge) *[3]float64 { return &g.Smoothing }, smoothing()),
+		key("neutral", func(g *Gauge) *Ratio { return &g.Neutral }, ratio(false)),
+		key("stalePeriods", func(g *Gauge) *int { return &g.StalePeriods }, whole[int](1, 1000)),
+		group("targets", targets),
+		key("literal", func(g *Gauge) *bool { return &g.Literal }, boolean()),
+		key("coldGap", func(g *Gauge) *time.Duration { return &g.ColdGap }, duration(time.Second, 24*time.Hour, false)),
+		key("literalCold", func(g *Gauge) *bool { return &g.LiteralCold }, boolean()),
+	)
+}
+
+// smoothing reads Q2's three weights, which add up to 1: anything else would
+// move the pressure by itself.
+func smoothing() codec[[3]float64] {
+	weights := list(number(0, 1), zero[float64], 3, 3)
+	weights.shape.bounds = "3 weights that add up to 1"
+	return codec[[3]float64]{
+		shape: weights.shape,
+		read: func(d *decoder, n *yaml.Node, at string, v *[3]float64) {
+			var w []float64
+			before := len(d.errs)
+			if weights.read(d, n, at, &w); len(d.errs) > before {
+				return
+			}
+			if math.Abs(w[0]+w[1]+w[2]-1) > 1e-9 {
+				d.report(n, at, "", "the weights must add up to 1, not "+formatNumber(w[0]+w[1]+w[2]))
+				return
+			}
+			*v = [3]float64(w)
+		},
+		write: func(e *encoder, v *[3]float64) *yaml.Node {
+			w := v[:]
+			return weights.write(e, &w)
+		},
+	}
+}
+
+func breakerTable() codec[Breaker] {
+	coolDown := enum(choice[bool]{"fixed", false}, choice[bool]{"progressive", true})
+	return objectThen(checkBreaker,
+		key("window", func(b *Breaker) *time.Duration { return &b.Window }, duration(time.Second, 10*time.Minute, false)),
+		key("soft", func(b *Breaker) *Ratio { return &b.Soft }, ratio(true)),
+		key("hard", func(b *Breaker) *Ratio { return &b.Hard }, ratio(true)),
+		key("minRequests", func(b *Breaker) *int { return &b.MinRequests }, whole[int](1, 1_000_000)),
+		key("open", func(b *Breaker) *time.Duration { return &b.Open }, duration(100*time.Millisecond, time.Hour, false)),
+		key("probes", func(b *Breaker) *Ratio { return &b.Probes }, ratio(true)),
+		key("release", func(b *Breaker) *[]Ratio { return &b.Release }, release()),
+		key("releaseStep", func(b *Breaker) *time.Duration { return &b.ReleaseStep }, duration(100*time.Millisecond, time.Hour, false)),
+		key("coolDown", func(b *Breaker) *bool { return &b.Progressive }, coolDown),
+		key("dynamicThreshold", func(b *Breaker) *bool { return &b.DynamicThreshold }, boolean()),
+		key("off", func(b *Breaker) *bool { return &b.Off }, boolean()),
+	)
+}
+
+func checkBreaker(d *decoder, _ *yaml.Node, at string, b *Breaker, _ func(string) bool) {
+	if b.Soft > b.Hard {
+		d.failAt(join(at, "soft"), formatRatio(b.Soft), "must not exceed hard, "+formatRatio(b.Hard))
+	}
+}
+
+// release reads B2's steps: rising, and 100 % at the end.
+func release() codec[[]Ratio] {
+	c := list(ratio(true), zero[Ratio], 1, 32)
+	c.shape.bounds = "1 to 32 ratios, rising, the last 100%"
+	read := c.read
+	c.read = func(d *decoder, n *yaml.Node, at string, v *[]Ratio) {
+		var got []Ratio
+		before := len(d.errs)
+		if read(d, n, at, &got); len(d.errs) > before {
+			return
+		}
+		for i := 1; i < len(got); i++ {
+			if got[i] <= got[i-1] {
+				d.report(n, at, "", "the steps must rise")
+				return
+			}
+		}
+		if got[len(got)-1] != 1 {
+			d.report(n, at, "", "the last step must be 100%")
+			return
+		}
+		*v = got
+	}
+	return c
+}
+
+func estimateTable() codec[Estimate] {
+	return objectThen(func(d *decoder, _ *yaml.Node, at string, e *Estimate, _ func(string) bool) {
+		if e.MinBytesPerToken > e.BytesPerToken || e.BytesPerToken > e.MaxBytesPerToken {
+			d.failAt(join(at, "bytesPerToken"), formatNumber(e.BytesPerToken), "must lie between minBytesPerToken, "+
+				formatNumber(e.MinBytesPerToken)+", and maxBytesPerToken, "+formatNumber(e.MaxBytesPerToken))
+		}
+	},
+		key("bytesPerToken", func(e *Estimate) *float64 { return &e.BytesPerToken }, number(0.1, 100)),
+		key("minBytesPerToken", func(e *Estimate) *float64 { return &e.MinBytesPerToken }, number(0.1, 100)),
+		key("maxBytesPerToken", func(e *Estimate) *float64 { return &e.MaxBytesPerToken }, number(0.1, 100)),
+		key("output", func(e *Estimate) *int64 { return &e.Output }, whole[int64](1, 10_000_000)),
+		key("maxOutput", func(e *Estimate) *int64 { return &e.MaxOutput }, whole[int64](1, 10_000_000)),
+	)
+}
+
+func retryAfterTable() codec[RetryAfter] {
+	return object(
+		key("format", func(r *RetryAfter) *bool { return &r.Fractional }, enum(choice[bool]{"integer", false}, choice[bool]{"fractional", true})),
+		key("jitter", func(r *RetryAfter) *Ratio { return &r.Jitter }, ratio(false)),
+		key("max", func(r *RetryAfter) *time.Duration { return &r.Max }, duration(time.Second, 24*time.Hour, false)),
+	)
+}
+
+func meteringTable() codec[Metering] {
+	return object(
+		key("includeUsage", func(m *Metering) *bool { return &m.IncludeUsage }, boolean()),
+		key("maxEvent", func(m *Metering) *int64 { return &m.MaxEvent }, size(1<<10, 64<<20)),
+	)
+}
