@@ -8,16 +8,19 @@ import (
 )
 
 // Precheck makes the cheap refusals of request_headers (design section 2.1):
-// tenant blocked, all reachable breakers open. No side effects. Pools are
+// tenant blocked, all reachable breakers open. It takes nothing and changes
+// nothing; the observers hear of a refusal. Pools are
 // reachable that serve a model of the policy which the route leaves open; of
 // a request that names its model already, those of the model.
 func (d *Desk) Precheck(now time.Time, r *Request) (Decision, bool) {
-	mode := modeOf(r, d.draining.Load())
 	if d.draining.Load() {
 		return d.precheckRefusal(r, Draining, 0), true
 	}
-	if mode != policy.Enforce {
+	if modeOf(r, false) != policy.Enforce {
 		return Decision{}, false
+	}
+	if r.Identity == nil {
+		return d.precheckRefusal(r, IdentityMissing, 0), true
 	}
 	if rule := r.Policy.Tenant(r.Identity.Tenant); rule != nil && rule.Block {
 		return d.precheckRefusal(r, TenantBlocked, 0), true

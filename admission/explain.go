@@ -1,0 +1,228 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Explain keeps the last decisions with their trails, for operators. It is an
+// Observer; it holds names and numbers, never a prompt. Safe for concurrent
+// use; decisions are kept in shards, so that requests do not meet at one lock.
+type Explain struct {
+	seed   maphash.Seed
+	shards [explainShards]explainShard
+}
+
+const explainShards = 16
+
+type explainShard struct {
+	mu   sync.Mutex
+	ring []Record
+	next int
+	byID map[string]int
+}
+
+// Record is one decision as it was kept.
+type Record struct {
+	ID       string
+	At       time.Time
+	Tenant   string
+	Class    string
+	Model    string
+	Prompt   int64 // bytes of prompt
+	Decision Decision
+	Ended    bool
+	Result   Result
+	Charged  int64
+	Seat     time.Duration
+
+	quota QuotaView // Decision.Quota points here
+}
+
+// NewExplain keeps about n decisions; n <= 0 keeps none.
+func NewExplain(n int) *Explain {
+	x := &Explain{seed: maphash.MakeSeed()}
+	per := (max(n, 0) + explainShards - 1) / explainShards
+	for i := range x.shards {
+		x.shards[i].ring = make([]Record, per)
+		x.shards[i].byID = make(map[string]int, per)
+	}
+	return x
+}
+
+func (x *Explain) shard(id string) *explainShard {
+	return &x.shards[maphash.String(x.seed, id)%explainShards]
+}
+
+// Decided implements Observer.
+func (x *Explain) Decided(r *Request, d *Decision, now time.Time) {
+	s := x.shard(r.ID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ring) == 0 {
+		return
+	}
+	slot := &s.ring[s.next]
+	if at, ok := s.byID[slot.ID]; ok && at == s.next {
+		delete(s.byID, slot.ID)
+	}
+	*slot = Record{ID: r.ID, At: now, Class: r.Class.String(), Model: r.Model, Prompt: r.Prompt, Decision: *d}
+	if r.Identity != nil {
+		slot.Tenant = r.Identity.Tenant
+	}
+	if d.Quota != nil {
+		slot.quota = *d.Quota
+		slot.Decision.Quota = nil
+	}
+	s.byID[r.ID] = s.next
+	s.next = (s.next + 1) % len(s.ring)
+}
+
+// Ended implements Observer.
+func (x *Explain) Ended(r *Request, _ *Decision, e *End, charged int64, seat time.Duration, _ time.Time) {
+	s := x.shard(r.ID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.byID[r.ID]; ok {
+		rec := &s.ring[i]
+		rec.Ended, rec.Result, rec.Charged, rec.Seat = true, e.Result, charged, seat
+	}
+}
+
+// Find gives a copy of a request's decision while it is kept.
+func (x *Explain) Find(id string) (Record, bool) {
+	s := x.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.byID[id]
+	if !ok {
+		return Record{}, false
+	}
+	rec := s.ring[i]
+	if rec.quota != (QuotaView{}) {
+		q := rec.quota
+		rec.Decision.Quota = &q
+	}
+	return rec, true
+}
+
+// String is the room's name.
+func (r Room) String() string {
+	switch r {
+	case RoomIdentity:
+		return "identity"
+	case RoomBody:
+		return "body"
+	case RoomRisk:
+		return "risk"
+	case RoomQuota:
+		return "quota"
+	case RoomBreaker:
+		return "breaker"
+	case RoomQueue:
+		return "queue"
+	case RoomGauge:
+		return "gauge"
+	}
+	return "unknown"
+}
+
+// Render writes the record for people.
+func (rec *Record) Render(w io.Writer) error {
+	d := &rec.Decision
+	row := d.Reason.Row()
+	text := fmt.Sprintf("request  %s\nat       %s\ntenant   %s\nclass    %s\nmodel    %s\ndecision %s: %s (HTTP %d, gRPC %d)\n",
+		strconv.Quote(rec.ID), rec.At.UTC().Format(time.RFC3339Nano), strconv.Quote(rec.Tenant), rec.Class, strconv.Quote(rec.Model), d.Action, d.Reason, row.HTTP, row.GRPC)
+	if d.Shadow {
+		text += fmt.Sprintf("shadow   would have been %s\n", d.Intended)
+	}
+	if d.Detail != "" {
+		text += fmt.Sprintf("detail   %s\n", d.Detail)
+	}
+	if d.Pool != "" {
+		text += fmt.Sprintf("pool     %s (%s)\n", d.Pool, d.Variant)
+	}
+	text += fmt.Sprintf("waited   %s\nretry    %s\npolicy   %s\n", d.Waited, d.RetryAfter, d.Policy)
+	for _, s := range d.Trail.Steps[:d.Trail.N] {
+		verdict := "ok"
+		if !s.OK {
+			verdict = "refused"
+		}
+		text += fmt.Sprintf("  %-8s %-24s %12g of %-12g %s\n", s.Room, s.What, s.Observed, s.Limit, verdict)
+	}
+	if rec.Ended {
+		text += fmt.Sprintf("ended    %s, charged %d tokens, held its seat %s\n", rec.Result, rec.Charged, rec.Seat)
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+type recordJSON struct {
+	Request   string     `json:"request"`
+	At        time.Time  `json:"at"`
+	Tenant    string     `json:"tenant,omitempty"`
+	Class     string     `json:"class"`
+	Model     string     `json:"model,omitempty"`
+	Action    string     `json:"action"`
+	Reason    string     `json:"reason"`
+	HTTP      int        `json:"http"`
+	GRPC      int        `json:"grpc"`
+	Intended  string     `json:"intended,omitempty"`
+	Detail    string     `json:"detail,omitempty"`
+	Pool      string     `json:"pool,omitempty"`
+	Variant   string     `json:"variant,omitempty"`
+	Degraded  bool       `json:"degraded,omitempty"`
+	WaitedMS  float64    `json:"waited_ms"`
+	RetryMS   float64    `json:"retry_after_ms"`
+	Policy    string     `json:"policy"`
+	Trail     []stepJSON `json:"trail"`
+	End       *endJSON   `json:"end,omitempty"`
+	QuotaRule string     `json:"quota_rule,omitempty"`
+	QuotaLeft *int64     `json:"quota_remaining,omitempty"`
+}
+
+type stepJSON struct {
+	Room     string  `json:"room"`
+	What     string  `json:"what"`
+	Observed float64 `json:"observed"`
+	Limit    float64 `json:"limit"`
+	OK       bool    `json:"ok"`
+}
+
+type endJSON struct {
+	Result  string  `json:"result"`
+	Charged int64   `json:"charged_tokens"`
+	SeatMS  float64 `json:"seat_ms"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (rec *Record) MarshalJSON() ([]byte, error) {
+	d := &rec.Decision
+	row := d.Reason.Row()
+	j := recordJSON{
+		Request: rec.ID, At: rec.At, Tenant: rec.Tenant, Class: rec.Class, Model: rec.Model,
+		Action: d.Action.String(), Reason: d.Reason.String(), HTTP: row.HTTP, GRPC: row.GRPC, Detail: d.Detail,
+		Pool: d.Pool, Variant: string(d.Variant), Degraded: d.Degraded,
+		WaitedMS: millis(d.Waited), RetryMS: millis(d.RetryAfter), Policy: d.Policy, Trail: []stepJSON{},
+	}
+	if d.Shadow {
+		j.Intended = d.Intended.String()
+	}
+	if d.Quota != nil {
+		j.QuotaRule, j.QuotaLeft = d.Quota.Rule, &d.Quota.Remaining
+	}
+	for _, s := range d.Trail.Steps[:d.Trail.N] {
+		j.Trail = append(j.Trail, stepJSON{s.Room.String(), s.What, s.Observed, s.Limit, s.OK})
+	}
+	if rec.Ended {
+		j.End = &endJSON{rec.Result.String(), rec.Charged, millis(rec.Seat)}
+	}
+	return json.Marshal(j)
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,101 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/queue"
+)
+
+// Snapshot is a picture of the desk for metrics and /debug/queue.
+type Snapshot struct {
+	At        time.Time
+	Draining  bool
+	Tickets   int   // running
+	HeldBytes int64 // of bodies waiting, over all lines (maxHeldBytes)
+	Pools     []PoolStats
+	Shadow    []PoolStats // the shadow core's; nil where nothing is decided in shadow
+}
+
+// PoolStats is a picture of one pool.
+type PoolStats struct {
+	Name    string
+	Variant policy.Variant
+	Cluster string
+	Line    queue.Stats
+	Over    int // running without a seat (pass, shadow)
+	Breaker breaker.View
+
+	Telemetry bool          // the pool has a gauge
+	Pressure  float64       // 0..1; neutral without telemetry
+	Age       time.Duration // of the newest sample that counts
+	Stale     bool
+	Length    int // Q1 or Q4 now, by the base policy
+
+	// Demand is in seats: running + waiting + refused per second (10 s mean)
+	// times the mean seat time. Refusals count that a larger pool would have
+	// served: those of the line, not of quota or breaker.
+	Demand           float64
+	RefusedPerSecond float64
+	SeatTime         time.Duration // mean; 0 before the first end
+
+	Ended    uint64                    // seats given back since the pool is known
+	Degraded uint64                    // taken in from a higher precision at expiry
+	Expired  [policy.NumClasses]uint64 // waits that ended without a seat here
+	Overdue  uint64                    // seats taken back at maxHold
+}
+
+// Snapshot looks at every pool in the policy's order.
+func (d *Desk) Snapshot(now time.Time) Snapshot {
+	s := Snapshot{
+		At:        now,
+		Draining:  d.draining.Load(),
+		Tickets:   int(d.tickets.count.Load()),
+		HeldBytes: d.core.held.Load(),
+		Pools:     d.core.Stats(now),
+	}
+	if d.mirror.Load() {
+		s.Shadow = d.shadow.Stats(now)
+	}
+	return s
+}
+
+// Stats looks at every pool in the policy's order.
+func (c *Core) Stats(now time.Time) []PoolStats {
+	f := c.floor.Load()
+	out := make([]PoolStats, 0, len(f.order))
+	for _, l := range f.order {
+		s := l.stats(now)
+		c.readGauge(now, l, f.policy, &s)
+		out = append(out, s)
+	}
+	return out
+}
+
+func (l *pool) stats(now time.Time) PoolStats {
+	spec := l.spec.Load()
+	s := PoolStats{Name: spec.Name, Variant: spec.Variant, Cluster: spec.Cluster, Breaker: l.breaker.View(now)}
+	now = l.lock(now)
+	defer l.unlock()
+	s.Line = l.line.Stats(now)
+	for p := l.over.head; p != nil; p = p.next {
+		s.Over++
+	}
+	m := &l.meter
+	s.RefusedPerSecond = m.refusedPerSecond(now.Sub(l.base))
+	s.SeatTime = time.Duration(m.seatTime * float64(time.Second))
+	s.Demand = float64(l.running.Load()+l.waiting.Load()) + s.RefusedPerSecond*m.seatTime
+	s.Ended, s.Degraded, s.Expired, s.Overdue = m.ended, m.degraded, m.expired, m.overdue
+	return s
+}
+
+func (c *Core) readGauge(now time.Time, l *pool, p *policy.Policy, s *PoolStats) {
+	s.Pressure = float64(p.Gauge.Neutral)
+	s.Length = c.length(now, l, &p.Queue)
+	if r := c.reading(l.name); r != nil {
+		s.Telemetry = true
+		s.Pressure = r.Pressure(now)
+		s.Age, s.Stale = r.Age(now)
+	}
+}
