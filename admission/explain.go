@@ -133,7 +133,7 @@ func (r Room) String() string {
 }
 
 // Render writes the record for people.
-func (rec *Record) Render(w io.Writer) error {
+func (rec Record) Render(w io.Writer) error {
 	d := &rec.Decision
 	row := d.Reason.Row()
 	text := fmt.Sprintf("request  %s\nat       %s\ntenant   %s\nclass    %s\nmodel    %s\ndecision %s: %s (HTTP %d, gRPC %d)\n",
@@ -201,7 +201,7 @@ type endJSON struct {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (rec *Record) MarshalJSON() ([]byte, error) {
+func (rec Record) MarshalJSON() ([]byte, error) {
 	d := &rec.Decision
 	row := d.Reason.Row()
 	j := recordJSON{
