@@ -1,0 +1,150 @@
+package gpu
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Target is a source and how often it is asked.
+type Target struct {
+	Source  Source
+	Every   time.Duration // <= 0: DefaultEvery
+	Timeout time.Duration // of one look; <= 0 or > Every: Every
+}
+
+// Info describes a target to a gauge.
+func (t Target) Info() SourceInfo {
+	return SourceInfo{Name: t.Source.Name(), Engine: t.Source.Engine(), Every: t.every()}
+}
+
+func (t Target) every() time.Duration {
+	if t.Every <= 0 {
+		return DefaultEvery
+	}
+	return t.Every
+}
+
+func (t Target) timeout() time.Duration {
+	if t.Timeout <= 0 {
+		return t.every()
+	}
+	return min(t.Timeout, t.every())
+}
+
+// The schedule of a target. Looks keep to a grid of Every from the first look
+// on; each is moved by up to jitterShare of Every, so that many weirs do not
+// ask one exporter in step. After misses in a row the gap doubles, up to
+// maxBackOff or Every, whichever is longer.
+const (
+	jitterShare = 0.05
+	maxBackOff  = 30 * time.Second
+)
+
+// Poller makes the sources of one pool look, each in its own goroutine, so
+// that a source that hangs delays nobody else, and feeds what they see to the
+// pool's gauge. It must be closed.
+type Poller struct {
+	gauge  *Gauge
+	log    *slog.Logger
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+}
+
+// StartPoller starts polling; the first look of each target is at once. seed
+// makes the jitter; log hears of the first miss of a row and of its end.
+func StartPoller(g *Gauge, targets []Target, seed uint64, log *slog.Logger) *Poller {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Poller{gauge: g, log: log, cancel: cancel}
+	for i, t := range targets {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		p.work.Go(func() { p.poll(ctx, t, rng) })
+	}
+	return p
+}
+
+// Close stops polling and waits for the looks under way, which end with their
+// context.
+func (p *Poller) Close() {
+	p.cancel()
+	p.work.Wait()
+}
+
+// poll asks one target until ctx ends.
+func (p *Poller) poll(ctx context.Context, t Target, rng *rand.Rand) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	due, misses := time.Now(), 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := p.look(ctx, t)
+		if ctx.Err() != nil {
+			return
+		}
+		misses = p.note(t, err, misses)
+		due = next(due, time.Now(), t.every(), misses)
+		jitter := time.Duration((2*rng.Float64() - 1) * jitterShare * float64(t.every()))
+		timer.Reset(time.Until(due.Add(jitter)))
+	}
+}
+
+// next is the grid point of the coming look: after due and not in the past.
+func next(due, now time.Time, every time.Duration, misses int) time.Time {
+	gap := every
+	for range misses - 1 {
+		if gap *= 2; gap >= maxBackOff {
+			gap = max(maxBackOff, every)
+			break
+		}
+	}
+	due = due.Add(gap)
+	if late := now.Sub(due); late > 0 {
+		due = due.Add(late - late%every + every)
+	}
+	return due
+}
+
+// look asks once. A panic of a source is a miss like any other failure: the
+// numbers of strangers must not end the process that decides.
+func (p *Poller) look(ctx context.Context, t Target) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout())
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("source %s: panic: %v", t.Source.Name(), v)
+		}
+	}()
+	s, err := t.Source.Sample(ctx)
+	if err != nil {
+		return err
+	}
+	s.Source = t.Source.Name()
+	if s.At.IsZero() {
+		s.At = time.Now()
+	}
+	p.gauge.Observe(s)
+	return nil
+}
+
+// note counts a miss and logs the ends of a row of misses.
+func (p *Poller) note(t Target, err error, misses int) int {
+	name := t.Source.Name()
+	if err == nil {
+		if misses > 0 {
+			p.log.Info("telemetry source is back", "source", name, "misses", misses)
+		}
+		return 0
+	}
+	p.gauge.Miss(name, time.Now(), err)
+	if misses == 0 {
+		p.log.Warn("telemetry source failed", "source", name, "error", err)
+	}
+	return misses + 1
+}

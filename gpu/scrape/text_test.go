@@ -1,0 +1,236 @@
+package scrape
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// all takes every series, as text: name, labels in order, value.
+type all struct{ lines []string }
+
+func (a *all) want([]byte) bool { return true }
+
+func (a *all) take(s *series) {
+	var labels []string
+	for _, l := range s.labels {
+		labels = append(labels, fmt.Sprintf("%q=%q", l.name, l.value))
+	}
+	a.lines = append(a.lines, line(string(s.name), labels, s.value))
+}
+
+func line(name string, labels []string, v float64) string {
+	value := fmt.Sprintf("%x", math.Float64bits(v))
+	if math.IsNaN(v) {
+		value = "nan"
+	}
+	slices.Sort(labels)
+	return fmt.Sprintf("%q %v %s", name, labels, value)
+}
+
+func scanAll(text string) ([]string, error) {
+	var a all
+	err := new(scanner).scan([]byte(text), &a)
+	slices.Sort(a.lines)
+	return a.lines, err
+}
+
+// oracle is what the reference parser reads; plain is false where it found a
+// histogram or summary, whose series it folds.
+func oracle(text string) (lines []string, plain bool, err error) {
+	p := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := p.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		return nil, false, err
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var v float64
+			switch f.GetType() {
+			case dto.MetricType_GAUGE:
+				v = m.GetGauge().GetValue()
+			case dto.MetricType_COUNTER:
+				v = m.GetCounter().GetValue()
+			case dto.MetricType_UNTYPED:
+				v = m.GetUntyped().GetValue()
+			default:
+				return nil, false, nil
+			}
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%q=%q", l.GetName(), l.GetValue()))
+			}
+			lines = append(lines, line(f.GetName(), labels, v))
+		}
+	}
+	slices.Sort(lines)
+	return lines, true, nil
+}
+
+func TestScanner(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       []string
+	}{
+		{"empty", "", nil},
+		{"comments and blank lines", "# HELP a b\n\n  \n#\n# TYPE a gauge\n", nil},
+		{"bare", "a 1\n", []string{line("a", nil, 1)}},
+		{"tabs and blanks", "\ta\t{ b = \"c\" , }\t 1\n", []string{line("a", []string{`"b"="c"`}, 1)}},
+		{"timestamp", "a 1 1700000000000\n", []string{line("a", nil, 1)}},
+		{"negative timestamp", "a 1 -5\n", []string{line("a", nil, 1)}},
+		{"escapes", `a{b="x\\y\"z\nw"} 1` + "\n", []string{line("a", []string{`"b"="x\\y\"z\nw"`}, 1)}},
+		{"brace and comma in a value", `a{b="},="} 1` + "\n", []string{line("a", []string{`"b"="},="`}, 1)}},
+		{"no labels in braces", "a{} 2\n", []string{line("a", nil, 2)}},
+		{"specials", "a NaN\nb +Inf\nc -Inf\nd 1e3\n", []string{line("a", nil, math.NaN()), line("b", nil, math.Inf(1)), line("c", nil, math.Inf(-1)), line("d", nil, 1000)}},
+		{"quoted name", `{"a.b",c="d"} 1` + "\n", []string{line("a.b", []string{`"c"="d"`}, 1)}},
+		{"quoted label", `a{"c.d"="e"} 1` + "\n", []string{line("a", []string{`"c.d"="e"`}, 1)}},
+		{"value right after the brace", `a{b="c"}1` + "\n", []string{line("a", []string{`"b"="c"`}, 1)}},
+		{"carriage returns", "a 1\r\nb 2\r\n", []string{line("a", nil, 1), line("b", nil, 2)}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := scanAll(tt.text)
+			if err != nil || !slices.Equal(got, tt.want) {
+				t.Errorf("scan = %v, %v; want %v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestScannerRefuses(t *testing.T) {
+	for _, text := range []string{
+		"<html>\n", "{\"error\":\"down\"}\n", "a\n", "a 1", "a 1\nb 2", "a x\n", "a 0x1p4\n", "a 1_0\n", "a 1e999\n",
+		"a 1 x\n", "a 1 2 3\n", "a{ 1\n", "a{b} 1\n", "a{b=c} 1\n", "a{b=\"c} 1\n", "a{b=\"c\"\n", "a{b=\"\\t\"} 1\n",
+		"a{,} 1\n", "a{b=\"c\",,} 1\n", "a{b=\"c\" d=\"e\"} 1\n", "{} 1\n", "{b=\"c\"} 1\n", "{\"a\",\"b\"} 1\n", "a{\"b\"} 1\n",
+		"a{b=\"c\"}\n", "\xff\xfe\n", "a{b=\"c\\", "é 1\n",
+	} {
+		if got, err := scanAll(text); err == nil {
+			t.Errorf("scan(%q) = %v, want an error", text, got)
+		}
+	}
+}
+
+// What is not wanted is not judged, as long as it begins like a metric.
+func TestScannerSkips(t *testing.T) {
+	got, err := parse(t, KindVLLM, nil, "other{ broken\nvllm:num_requests_waiting 2\n")
+	if err != nil || got.Waiting.V != 2 {
+		t.Errorf("sample = %+v, %v", got, err)
+	}
+}
+
+// strict is a text without the reference parser's liberties: quotes inside of
+// names, unquoted names inside of braces.
+var strict = regexp.MustCompile(`^(?:[ \t]*(?:#.*)?|[ \t]*[a-zA-Z_:][a-zA-Z0-9_:]*[ \t]*` +
+	`(?:\{(?:[ \t]*[a-zA-Z_][a-zA-Z0-9_]*[ \t]*=[ \t]*"(?:\\.|[^"\\])*"[ \t]*,?)*[ \t]*\})?[ \t]*[^ \t"{}]+(?:[ \t]+[^ \t]+)?)$`)
+
+// FuzzScanner: whatever both parsers accept they read alike; what the
+// reference parser accepts of plain text, the scanner accepts.
+func FuzzScanner(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.prom")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Add("a{b=\"c\\\"d\\\\e\\nf\"} NaN -1\n{\"q.r\",s=\"t\"} +Inf\n")
+	f.Add("# TYPE a counter\na 1\na{x=\"\"} 0x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := scanAll(text)
+		want, plain, oracleErr := oracle(text)
+		switch {
+		case oracleErr != nil || !plain:
+		case err != nil:
+			for row := range strings.SplitSeq(text, "\n") {
+				if !strict.MatchString(row) {
+					return
+				}
+			}
+			t.Errorf("scan(%q): %v; the reference parser reads %v", text, err, want)
+		case !slices.Equal(got, want):
+			t.Errorf("scan(%q) = %v, the reference parser reads %v", text, got, want)
+		}
+	})
+}
+
+// FuzzSample: no text makes a sample out of range, or panics.
+func FuzzSample(f *testing.F) {
+	f.Add("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1e400\n", true)
+	f.Add("vllm:kv_cache_usage_perc NaN\nvllm:num_requests_waiting -0\n", false)
+	f.Fuzz(func(t *testing.T, text string, cards bool) {
+		kind := KindVLLM
+		if cards {
+			kind = KindDCGMExporter
+		}
+		s, err := parse(t, kind, nil, text)
+		if err != nil {
+			return
+		}
+		for _, v := range []float64{s.Util.V, s.KV.V, s.Active.V} {
+			if !(v >= 0 && v <= 1) {
+				t.Errorf("%q: ratio out of range: %+v", text, s)
+			}
+		}
+		for _, v := range []float64{s.Waiting.V, s.Running.V} {
+			if !(v >= 0) || math.IsInf(v, 0) {
+				t.Errorf("%q: count out of range: %+v", text, s)
+			}
+		}
+	})
+}
+
+// A second look at the same text allocates nothing.
+func TestScanAllocates(t *testing.T) {
+	for file, kind := range map[string]string{"dcgm_4gpu_normal.prom": KindDCGMExporter, "vllm_two_engines.prom": KindVLLM} {
+		text, err := os.ReadFile(filepath.Join("testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(Config{Name: "s", Kind: kind, URL: "http://127.0.0.1:1/metrics", Match: map[string]string{"absent": ""}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(100, func() {
+			if _, err := s.parse(text); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations a look, want 0", file, n)
+		}
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	text, err := os.ReadFile("testdata/vllm_two_engines.prom")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var page []byte
+	for i := range 700 {
+		page = fmt.Appendf(page, "vllm:request_latency_seconds_bucket{engine=\"0\",le=\"%d\",model_name=\"lantern-7b\"} %d\n", i, i)
+	}
+	page = append(page, text...)
+	s, err := New(Config{Name: "s", Kind: KindVLLM, URL: "http://127.0.0.1:1/metrics"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(page)))
+	for b.Loop() {
+		if _, err := s.parse(page); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
