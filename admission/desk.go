@@ -111,7 +111,7 @@ func (d *Desk) Submit(ctx context.Context, r *Request) *Visit {
 		return v
 	}
 	v.plan.Owner = v
-	d.wake(v.plan)
+	v.plan.wake()
 	v.decide(now)
 	return v
 }
@@ -135,10 +135,12 @@ func (d *Desk) enforce(ctx context.Context, now time.Time, v *Visit) {
 		outcome, at = d.enter(ctx, now, d.core, p)
 		now = at
 	}
-	if outcome != InTheLine {
-		v.decide(now)
+	if outcome == InTheLine {
+		p.pool.wake()
+		return
 	}
-	d.wake(p)
+	v.decide(now)
+	p.wake()
 }
 
 // enter reserves the plan's claims and enters with the verdict. Claims of a

@@ -60,8 +60,8 @@ func TestAdmittedAtOnce(t *testing.T) {
 			if ticket.Done(fine(1, 1)) || d.End(r.ID, fine(1, 1)) {
 				t.Error("a ticket ended twice")
 			}
-			if l.charged[r.ID] != 23 || len(l.decided[r.ID]) != 1 {
-				t.Errorf("charged %d in %d decisions, want 23 in 1", l.charged[r.ID], len(l.decided[r.ID]))
+			if _, charged, _ := l.end(r.ID); charged != 23 || len(l.decisions(r.ID)) != 1 {
+				t.Errorf("charged %d in %d decisions, want 23 in 1", charged, len(l.decisions(r.ID)))
 			}
 		}
 		quiet(t, d)
@@ -277,8 +277,9 @@ func TestMaxHold(t *testing.T) {
 		if next == nil || dec.Waited != 100*time.Millisecond {
 			t.Fatalf("next: %s after %s, want the seat after 100ms", dec.Reason, dec.Waited)
 		}
-		if lost.Done(fine(1, 1)) || l.ended["lost"].Result != ResultUnknown {
-			t.Errorf("lost ticket ended as %s", l.ended["lost"].Result)
+		synctest.Wait()
+		if e, _, ok := l.end("lost"); lost.Done(fine(1, 1)) || !ok || e.Result != ResultUnknown {
+			t.Errorf("lost ticket ended %v as %s", ok, e.Result)
 		}
 		if s := d.Snapshot(time.Now()).Pools[0]; s.Overdue != 1 {
 			t.Errorf("overdue %d, want 1", s.Overdue)

@@ -96,6 +96,21 @@ func (l *log) Ended(r *Request, _ *Decision, e *End, charged int64, _ time.Durat
 	l.charged[r.ID] = charged
 }
 
+// end is how a request ended, as far as it did.
+func (l *log) end(id string) (e End, charged int64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, ok = l.ended[id]
+	return e, l.charged[id], ok
+}
+
+// decisions are those heard of a request.
+func (l *log) decisions(id string) []Decision {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]Decision(nil), l.decided[id]...)
+}
+
 // quiet checks that nothing is held: no seat, no place, no byte, no ticket.
 func quiet(t testing.TB, d *Desk) {
 	t.Helper()

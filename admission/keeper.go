@@ -81,17 +81,22 @@ func (k *keeper) tend(timer *time.Timer) bool {
 	}
 }
 
-// wake makes the keepers of a plan's pools look again where a pool wants to
-// be advanced earlier than they would.
-func (d *Desk) wake(p *Plan) {
-	for _, l := range [2]*pool{p.pool, p.seat} {
-		if l == nil {
-			continue
-		}
-		if k := l.keeper.Load(); k != nil && l.next.Load() < k.armed.Load() {
-			k.look()
-		}
+// wake makes the pool's keeper look again where the pool wants to be advanced
+// earlier than it would. A nil pool has none.
+func (l *pool) wake() {
+	if l == nil {
+		return
 	}
+	if k := l.keeper.Load(); k != nil && l.next.Load() < k.armed.Load() {
+		k.look()
+	}
+}
+
+// wake wakes the pools of a plan that does not wait: one that waits may be
+// getting its seat from another goroutine.
+func (p *Plan) wake() {
+	p.pool.wake()
+	p.seat.wake()
 }
 
 func (k *keeper) look() {

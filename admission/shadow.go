@@ -59,7 +59,7 @@ func (d *Desk) haunt(ctx context.Context, now time.Time, real *Plan) *ghost {
 		g.state = ghostRefused
 		to.copyIntent(&p.Decision)
 	}
-	d.wake(p)
+	p.pool.wake() // the only one that can have changed
 	return g
 }
 
@@ -87,7 +87,7 @@ func (d *Desk) mirrored(now time.Time, real *Plan) *ghost {
 	}
 	g := &ghost{desk: d, real: real, plan: p, state: ghostRuns}
 	p.Owner = g
-	d.wake(p)
+	p.wake()
 	return g
 }
 
@@ -165,7 +165,7 @@ func (g *ghost) finish(now time.Time, e *End) {
 	d := g.desk
 	final, decided := d.shadow.Done(now, g.plan, e)
 	d.deliver(now, decided)
-	d.wake(g.plan)
+	g.plan.wake()
 	d.giveBack(g.plan, final)
 }
 

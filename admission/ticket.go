@@ -42,7 +42,7 @@ func (t *Ticket) Done(e End) bool {
 	}
 	final, decided := d.core.Done(now, p, &e)
 	d.deliver(now, decided)
-	d.wake(p)
+	p.wake()
 	d.giveBack(p, final)
 	if t.ghost != nil {
 		t.ghost.end(now, &e)

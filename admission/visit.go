@@ -147,7 +147,7 @@ func (d *Desk) deliver(now time.Time, plans []*Plan) {
 		case *ghost:
 			owner.decide(now)
 		}
-		d.wake(p)
+		p.wake()
 	}
 }
 
