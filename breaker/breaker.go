@@ -1,3 +1,34 @@
+// Package breaker is the fuse box: one circuit breaker per pool, which stops
+// sending requests to a model that fails, and lets them back step by step.
+//
+// The machine (M. Nygard, Release It!, "Circuit Breaker"; mechanisms B1, B2,
+// B4-B6):
+//
+//	closed ──soft ratio──▶ soft ──hard ratio──▶ hard
+//	   │  └──hard ratio────────────────────────▶ │
+//	   │                    │ open time over     │ open time over
+//	   │                    ▼                    ▼
+//	   ◀──last step good── half-open ──a probe fails──▶ soft or hard, as before
+//
+// Closed, it counts the ends of requests in a window of ten buckets, so the
+// window covers the last nine to ten tenths of its length. With MinRequests
+// ends in the window it opens at the soft level (class batch is shed,
+// standard degraded, critical admitted) or at the hard level (all shed). At
+// the soft level ends are still counted and may lead to the hard level, once.
+//
+// The open time is the one set and, by dice, up to a fifth more, so that
+// breakers that opened together do not try again together. Requests meanwhile
+// do not prolong it. Then dice let the first share of the release
+// ladder through as probes, and only probes decide: one that fails opens the
+// breaker again. A step of the ladder lasts ReleaseStep; it is followed by the
+// next if a probe ended well or none is under way, and without any verdict
+// after six times as long, so that little traffic recovers too and a probe
+// that hangs or got lost holds up nothing for ever. After the last step, and
+// at least three good probes in all, the breaker is closed and starts to count
+// anew.
+//
+// Invariants: only the transitions drawn above; the ratio is within 0..1; a
+// closed breaker is read and fed without a lock.
 package breaker
 
 import "time"
@@ -12,6 +43,21 @@ const (
 	Hard         // open at the hard level: all 503
 	HalfOpen
 )
+
+// String is the name used in metrics and logs.
+func (s State) String() string {
+	switch s {
+	case Closed:
+		return "closed"
+	case Soft:
+		return "soft"
+	case Hard:
+		return "hard"
+	case HalfOpen:
+		return "half_open"
+	}
+	return "unknown"
+}
 
 // Verdict is what the breaker says of one request.
 type Verdict struct {
