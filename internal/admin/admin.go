@@ -9,8 +9,6 @@ package admin
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -18,14 +16,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
 )
 
 // Options are the pictures that the window shows. Every function must be safe
 // for concurrent use.
 type Options struct {
-	Token   func() string // "" = no token needed
-	Ready   func() error  // nil = ready; the error's text is shown
+	Token   func() policy.Secret // not set = no token needed
+	Ready   func() error         // nil = ready; the error's text is shown
 	Metrics http.Handler
 	Queue   func(now time.Time) any
 	Quotas  func(ctx context.Context, tenant string) ([]quota.Counter, error)
@@ -65,7 +64,7 @@ func (w window) guard(next http.Handler) http.Handler {
 		rw.Header().Set("Cache-Control", "no-store")
 		rw.Header().Set("X-Content-Type-Options", "nosniff")
 		want := w.Token()
-		if want != "" && !bearer(r, want) {
+		if want.Set() && !bearer(r, want) {
 			rw.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 			fail(rw, http.StatusUnauthorized, "admin token missing or wrong: send Authorization: Bearer with the content of server.adminToken")
 			return
@@ -74,16 +73,14 @@ func (w window) guard(next http.Handler) http.Handler {
 	})
 }
 
-// bearer compares digests, so that neither content nor length of the token
-// shows in the time taken.
-func bearer(r *http.Request, want string) bool {
+// bearer wants exactly one Authorization header.
+func bearer(r *http.Request, want policy.Secret) bool {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
 		return false
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
-	a, b := sha256.Sum256([]byte(strings.TrimSpace(token))), sha256.Sum256([]byte(want))
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(a[:], b[:]) == 1
+	return strings.EqualFold(scheme, "Bearer") && want.Equal(strings.TrimSpace(token))
 }
 
 func (w window) ready(rw http.ResponseWriter, _ *http.Request) {

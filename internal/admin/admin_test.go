@@ -18,7 +18,12 @@ import (
 
 func window0(token string, change func(*Options)) http.Handler {
 	o := Options{
-		Token:   func() string { return token },
+		Token: func() policy.Secret {
+			if token == "" {
+				return policy.Secret{}
+			}
+			return policy.NewSecret("", token)
+		},
 		Ready:   func() error { return nil },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "weir_up 1\n") }),
 		Queue:   func(time.Time) any { return map[string]int{"waiting": 3} },

@@ -10,11 +10,13 @@
 package telemetry
 
 import (
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/policy"
@@ -41,17 +43,15 @@ type Metrics struct {
 	tokens  *prometheus.CounterVec
 	tenants *tenants
 
-	message   [numPhases]prometheus.Observer
+	message   map[string]prometheus.Observer // by phase; fixed after New
 	check     prometheus.Observer
 	checks    *prometheus.CounterVec
-	streams   prometheus.Gauge
 	panics    *prometheus.CounterVec
 	overrides *prometheus.CounterVec
 	reloads   *prometheus.CounterVec
 	reloadOK  prometheus.Gauge
 	info      *prometheus.GaugeVec
-	missed    *prometheus.CounterVec
-	dropped   *prometheus.CounterVec
+	faults    *prometheus.CounterVec
 }
 
 const numResults = 5
@@ -104,8 +104,7 @@ func New(tenantCap int, version string) *Metrics {
 	m.panics = counter("weir_panics_total", "Panics recovered, by service. Each was answered as an error.", "service")
 	m.overrides = counter("weir_override_rejected_total", "Route values from Envoy's configuration that were refused, by channel.", "channel")
 	m.reloads = counter("weir_policy_reloads_total", "Policy reloads by result.", "result")
-	m.missed = counter("weir_gauge_missed_total", "Samples that a telemetry source did not give.", "pool", "source")
-	m.dropped = counter("weir_gauge_dropped_total", "Readings dropped as sentinel, blank, not a number or out of range.", "pool", "source")
+	m.faults = counter("weir_faults_total", "What does not fit and is nobody's request: protocol violations, Envoy configuration.", "kind")
 	ends := counter("weir_requests_ended_total", "Ends of admitted requests by class and result.", "class", "result")
 	degraded := counter("weir_degraded_total", "Requests that ran below their class's precision.", "class")
 	wait := histogram("weir_wait_seconds", "Time in the waiting room.", waitBuckets, "class", "outcome")
@@ -122,17 +121,17 @@ func New(tenantCap int, version string) *Metrics {
 			m.ends[c][i] = ends.WithLabelValues(c.String(), name)
 		}
 	}
-	for p, name := range phaseNames {
-		m.message[p] = own.WithLabelValues(name)
+	m.message = map[string]prometheus.Observer{}
+	for _, name := range []string{"request_headers", "request_body", "request_trailers", "response_headers", "response_body", "response_trailers"} {
+		m.message[name] = own.WithLabelValues(name)
 	}
 	m.check = own.WithLabelValues("authz_check")
 	m.unmetered = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_missing_total", Help: "Answers whose usage had to be estimated."})
-	m.streams = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_extproc_streams", Help: "Open ext_proc streams."})
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_policy_last_reload_success", Help: "1 when the policy file on disk is in force, 0 when it was refused and the last good one holds."})
 	m.info = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_policy_info", Help: "The policy in force."}, []string{"hash", "mode"})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info", Help: "The running version."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	r.MustRegister(m.unmetered, m.streams, m.reloadOK, m.info, build)
+	r.MustRegister(m.unmetered, m.reloadOK, m.info, build)
 	return m
 }
 
@@ -178,26 +177,17 @@ func (m *Metrics) Ended(r *admission.Request, _ *admission.Decision, e *admissio
 
 func bounded(c policy.Class) policy.Class { return min(c, policy.Batch) }
 
-// Phase is a message of Envoy, for weir's own latency.
-type Phase uint8
-
-// The phases of an ext_proc stream.
-const (
-	RequestHeaders Phase = iota
-	RequestBody
-	ResponseHeaders
-	ResponseBody
-	ResponseTrailers
-	numPhases
-)
-
-var phaseNames = [numPhases]string{"request_headers", "request_body", "response_headers", "response_body", "response_trailers"}
-
-// Message observes how long weir itself took for a message.
-func (m *Metrics) Message(p Phase, d time.Duration) {
-	if p < numPhases {
-		m.message[p].Observe(d.Seconds())
+// Message observes how long weir itself took for a message of Envoy, by its
+// phase; an unknown phase is left out.
+func (m *Metrics) Message(phase string, d time.Duration) {
+	if o := m.message[phase]; o != nil {
+		o.Observe(d.Seconds())
 	}
+}
+
+// Handler serves the registry, with exemplars where the scraper asks.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
 // Check observes one ext_authz answer by its code ("ok", "token_expired").
@@ -205,9 +195,6 @@ func (m *Metrics) Check(code string, d time.Duration) {
 	m.check.Observe(d.Seconds())
 	m.checks.WithLabelValues(code).Inc()
 }
-
-// Streams moves the number of open ext_proc streams.
-func (m *Metrics) Streams(delta int) { m.streams.Add(float64(delta)) }
 
 // Panic counts a recovered panic of a service ("extproc", "authz").
 func (m *Metrics) Panic(service string) { m.panics.WithLabelValues(service).Inc() }
@@ -238,12 +225,5 @@ func (m *Metrics) Policy(p *policy.Policy) {
 	}
 }
 
-// Missed counts a sample that a source of a pool did not give.
-func (m *Metrics) Missed(pool, source string) { m.missed.WithLabelValues(pool, source).Inc() }
-
-// Dropped counts readings of a sample that were no numbers.
-func (m *Metrics) Dropped(pool, source string, n int) {
-	if n > 0 {
-		m.dropped.WithLabelValues(pool, source).Add(float64(n))
-	}
-}
+// Fault counts what does not fit, by kind ("protocol", "config").
+func (m *Metrics) Fault(kind string) { m.faults.WithLabelValues(kind).Inc() }

@@ -1,0 +1,71 @@
+package telemetry
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/authz"
+	"github.com/weirproxy/weir/identity"
+	"github.com/weirproxy/weir/policy"
+)
+
+// everything makes a registry in which every series exists.
+func everything(t *testing.T) *Metrics {
+	t.Helper()
+	m := New(10, "test")
+	m.Pools(func(now time.Time) admission.Snapshot {
+		return admission.Snapshot{At: now, Pools: []admission.PoolStats{{Name: "chat", Telemetry: true}}}
+	})
+	m.House(func() HouseStats {
+		return HouseStats{
+			Tokens:  authz.Stats{KeySets: []authz.KeySetStats{{Issuer: "i"}}},
+			Sources: []SourceStats{{Pool: "chat", Source: "s"}},
+			Store:   &StoreStats{Local: map[string]uint64{"timeout": 1}},
+		}
+	})
+	r := &admission.Request{Identity: &identity.Identity{Tenant: "acme"}}
+	m.Decided(r, &admission.Decision{Shadow: true}, time.Now())
+	m.Ended(r, &admission.Decision{}, &admission.End{}, 5, time.Second, time.Now())
+	m.Check("ok", 0)
+	m.Panic("authz")
+	m.Fault("config")
+	m.OverrideRejected("ext_authz")
+	m.Reloaded(policy.Default(), true)
+	return m
+}
+
+// TestMetricsAreDocumented holds docs/metrics.md against the registry, both
+// ways.
+func TestMetricsAreDocumented(t *testing.T) {
+	families, err := everything(t).Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]bool{}
+	for line := range strings.Lines(string(doc)) {
+		if strings.HasPrefix(line, "| `") {
+			cells := strings.SplitN(line, "|", 3)
+			for _, name := range regexp.MustCompile("`(weir_[a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
+				documented[name[1]] = true
+			}
+		}
+	}
+	for _, f := range families {
+		name := f.GetName()
+		if strings.HasPrefix(name, "weir_") && !documented[name] {
+			t.Errorf("%s is not in docs/metrics.md", name)
+		}
+		delete(documented, name)
+	}
+	for name := range documented {
+		t.Errorf("docs/metrics.md names %s, which does not exist", name)
+	}
+}

@@ -1,0 +1,97 @@
+package telemetry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirproxy/weir/authz"
+)
+
+// HouseStats are the counters that rooms keep themselves, read at scrape time.
+type HouseStats struct {
+	Tokens  authz.Stats
+	Streams int64 // open ext_proc streams
+	Sources []SourceStats
+	Store   *StoreStats // nil for the memory store
+}
+
+// SourceStats are the counters of one telemetry source.
+type SourceStats struct {
+	Pool, Source             string
+	Samples, Missed, Dropped uint64
+}
+
+// StoreStats are the counters of a shared store.
+type StoreStats struct {
+	Away     bool
+	Local    map[string]uint64 // decisions by the local share, by what was wrong
+	Replayed uint64
+	Lost     uint64 // settlements that could not be kept for replay
+}
+
+// House registers the series of HouseStats.
+func (m *Metrics) House(stats func() HouseStats) { m.Registry.MustRegister(&house{stats}) }
+
+type house struct{ stats func() HouseStats }
+
+func houseDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("weir_"+name, help, labels, nil)
+}
+
+// The series of the house, in the order of docs/metrics.md.
+var (
+	streams       = houseDesc("extproc_streams", "Open ext_proc streams.")
+	tokenHits     = houseDesc("token_cache_hits_total", "Tokens judged from memory, by verdict.", "verdict")
+	tokenMisses   = houseDesc("token_cache_misses_total", "Tokens whose signature was verified.")
+	jwksKeys      = houseDesc("jwks_keys", "Usable keys.", "issuer")
+	jwksAge       = houseDesc("jwks_age_seconds", "Time since the key set was last known to be right.", "issuer")
+	jwksFetches   = houseDesc("jwks_fetches_total", "Fetches of a key set.", "issuer")
+	jwksFailed    = houseDesc("jwks_failed_total", "Fetches and reloads of a key set that failed.", "issuer")
+	sourceSamples = houseDesc("gauge_samples_total", "Samples of a telemetry source.", "pool", "source")
+	sourceMissed  = houseDesc("gauge_missed_total", "Samples that a telemetry source did not give.", "pool", "source")
+	sourceDropped = houseDesc("gauge_dropped_total", "Readings dropped as sentinel, blank, not a number or out of range.", "pool", "source")
+	storeAway     = houseDesc("store_away", "1 while the shared store is away and limits are decided by the local share.")
+	storeLocal    = houseDesc("store_local_decisions_total", "Decisions by the local share, by what was wrong.", "reason")
+	storeReplayed = houseDesc("store_replayed_total", "Settlements applied after the store came back.")
+	storeLost     = houseDesc("store_lost_total", "Settlements that could not be kept for replay.")
+)
+
+// Describe sends nothing: issuers and sources follow the policy.
+func (h *house) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads the counters once.
+func (h *house) Collect(out chan<- prometheus.Metric) {
+	s := h.stats()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge(streams, float64(s.Streams))
+	count(tokenHits, s.Tokens.Hits, "accepted")
+	count(tokenHits, s.Tokens.RefusedHits, "refused")
+	count(tokenMisses, s.Tokens.Misses)
+	for _, k := range s.Tokens.KeySets {
+		gauge(jwksKeys, float64(k.Keys), k.Issuer)
+		gauge(jwksAge, k.Age.Seconds(), k.Issuer)
+		count(jwksFetches, k.Fetches, k.Issuer)
+		count(jwksFailed, k.Failed, k.Issuer)
+	}
+	for _, src := range s.Sources {
+		count(sourceSamples, src.Samples, src.Pool, src.Source)
+		count(sourceMissed, src.Missed, src.Pool, src.Source)
+		count(sourceDropped, src.Dropped, src.Pool, src.Source)
+	}
+	if s.Store != nil {
+		away := 0.
+		if s.Store.Away {
+			away = 1
+		}
+		gauge(storeAway, away)
+		for reason, n := range s.Store.Local {
+			count(storeLocal, n, reason)
+		}
+		count(storeReplayed, s.Store.Replayed)
+		count(storeLost, s.Store.Lost)
+	}
+}
