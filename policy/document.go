@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -31,9 +32,9 @@ func parseDocument(name string, data []byte) (root *yaml.Node, wrong *Violation)
 		v.Message = fmt.Sprintf("is %d bytes long, at most %d (1 MiB) are read", len(data), maxFile)
 		return nil, &v
 	}
-	if i := invalidUTF8(data); i >= 0 {
+	if i, message := badText(data); i >= 0 {
 		v.Line, v.Column = lineOf(data, i)
-		v.Message = "is not UTF-8"
+		v.Message = message
 		return nil, &v
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
@@ -43,7 +44,7 @@ func parseDocument(name string, data []byte) (root *yaml.Node, wrong *Violation)
 			v.Message = "is empty"
 			return nil, &v
 		}
-		v.fromYAML(err)
+		v.fromYAML(err, data)
 		return nil, &v
 	}
 	root = doc.Content[0]
@@ -57,36 +58,48 @@ func parseDocument(name string, data []byte) (root *yaml.Node, wrong *Violation)
 		v.Message = "holds more than one YAML document"
 		return nil, &v
 	} else if !errors.Is(err, io.EOF) {
-		v.fromYAML(err)
+		v.fromYAML(err, data)
 		return nil, &v
 	}
 	return root, nil
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?`)
+var (
+	yamlLine   = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?`)
+	yamlAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced$`)
+)
 
-// fromYAML takes the line out of a parser's message.
-func (v *Violation) fromYAML(err error) {
+// fromYAML takes the line out of a parser's message, or looks for the place.
+func (v *Violation) fromYAML(err error, data []byte) {
 	text := err.Error()
-	m := yamlLine.FindStringSubmatch(text)
-	if m != nil {
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
 		if line, err := strconv.Atoi(m[1]); err == nil {
 			v.Line, v.Column = line, 1
 		}
 	}
+	if m := yamlAnchor.FindStringSubmatch(text); m != nil {
+		v.Line, v.Column = lineOf(data, max(bytes.Index(data, []byte("*"+m[1])), 0))
+	}
+	if v.Line == 0 {
+		v.Line, v.Column = 1, 1
+	}
 	v.Message = "is not YAML: " + text
 }
 
-func invalidUTF8(data []byte) int {
+// badText finds the first byte that is no text; -1 if there is none.
+func badText(data []byte) (at int, message string) {
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && size == 1 {
-			return i
+		switch {
+		case r == utf8.RuneError && size == 1:
+			return i, "is not UTF-8"
+		case unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t':
+			return i, "has a control character"
 		}
 		i += size
 	}
-	return -1
+	return -1, ""
 }
 
 func lineOf(data []byte, at int) (line, column int) {

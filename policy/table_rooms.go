@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -82,7 +83,7 @@ func smoothing() codec[[3]float64] {
 				return
 			}
 			if math.Abs(w[0]+w[1]+w[2]-1) > 1e-9 {
-				d.report(n, at, "", "the weights must add up to 1, not "+formatNumber(w[0]+w[1]+w[2]))
+				d.report(n, at, "", "the weights must add up to 1, not "+strconv.FormatFloat(w[0]+w[1]+w[2], 'g', 6, 64))
 				return
 			}
 			*v = [3]float64(w)
