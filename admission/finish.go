@@ -52,14 +52,13 @@ func (c *Core) Done(now time.Time, p *Plan, e *End) (final quota.Amount, decided
 	p.remove()
 	l.running.Add(-1)
 	l.meter.end(now.Sub(p.since))
-	var exits []queue.Exit
+	exits := l.settlePause(now) // before the seat is free: this end may have opened the breaker
 	if !p.over {
 		if cost := final.Input + final.Output; cost > 0 {
 			l.line.Settle(p.held, cost)
 		}
-		exits = l.line.Release(now, p.held)
+		exits = append(exits, l.line.Release(now, p.held)...)
 	}
-	exits = append(exits, l.settlePause(now)...)
 	decided = c.leave(now, l, exits)
 	l.adopt(now)
 	l.unlock()
@@ -116,7 +115,7 @@ func (c *Core) leave(now time.Time, l *pool, exits []queue.Exit) []*Plan {
 			p.expire(l, x)
 			continue
 		}
-		if v := l.stillOpen(now, p.Class); v.Action == breaker.Shed {
+		if v := l.breaker.Peek(now, p.Class); v.Action == breaker.Shed && v.State == breaker.Hard {
 			p.lapse = lapse{reason: openReason(v), hint: v.RetryAfter}
 			exits = append(exits, l.line.Release(now, x.Waiter)...)
 			continue
@@ -124,14 +123,6 @@ func (c *Core) leave(now time.Time, l *pool, exits []queue.Exit) []*Plan {
 		l.take(now, p, x.Waiter)
 	}
 	return out
-}
-
-// stillOpen judges a grant after a wait: only the hard level takes it back.
-func (l *pool) stillOpen(now time.Time, class policy.Class) breaker.Verdict {
-	if l.breaker.View(now).State != breaker.Hard {
-		return breaker.Verdict{}
-	}
-	return l.breaker.Allow(now, class)
 }
 
 // lapse is why a plan left the line without a seat.

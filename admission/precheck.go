@@ -25,8 +25,8 @@ func (d *Desk) Precheck(now time.Time, r *Request) (Decision, bool) {
 	if rule := r.Policy.Tenant(r.Identity.Tenant); rule != nil && rule.Block {
 		return d.precheckRefusal(r, TenantBlocked, 0), true
 	}
-	if wait, open := d.core.allOpen(now, r); open {
-		return d.precheckRefusal(r, BreakerOpen, wait), true
+	if v, open := d.core.allOpen(now, r); open {
+		return d.precheckRefusal(r, openReason(v), v.RetryAfter), true
 	}
 	return Decision{}, false
 }
@@ -48,11 +48,10 @@ func (d *Desk) Refused(r *Request, dec *Decision) {
 	}
 }
 
-// allOpen reports whether every pool that the request can reach has its
-// breaker open at the hard level, and the time until the first may admit.
-func (c *Core) allOpen(now time.Time, r *Request) (wait time.Duration, open bool) {
+// allOpen reports whether the breakers of all pools that the request can
+// reach refuse it, with the verdict of the one that may admit first.
+func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, open bool) {
 	f := c.floor.Load()
-	wait = never
 	models := r.Policy.Policy.Models
 	for i := range models {
 		m := &models[i]
@@ -60,23 +59,19 @@ func (c *Core) allOpen(now time.Time, r *Request) (wait time.Duration, open bool
 			continue
 		}
 		for _, name := range m.Pools {
-			left, hard := f.pools[name].openFor(now, r.Policy.Breaker.Open)
-			if !hard {
-				return 0, false
+			l := f.pools[name]
+			if l == nil {
+				continue
 			}
-			wait = min(wait, left)
+			v := l.breaker.Peek(now, r.Class)
+			if v.Action != breaker.Shed {
+				return breaker.Verdict{}, false
+			}
+			if !open || v.RetryAfter < first.RetryAfter {
+				first = v
+			}
+			open = true
 		}
 	}
-	return wait, wait != never
-}
-
-// openFor is the time for which the breaker surely stays open at the hard
-// level. A pool that is not there admits nothing either, for no known time.
-func (l *pool) openFor(now time.Time, open time.Duration) (left time.Duration, hard bool) {
-	if l == nil {
-		return never, true
-	}
-	view := l.breaker.View(now)
-	left = view.Since.Add(open).Sub(now)
-	return left, view.State == breaker.Hard && left > 0
+	return first, open
 }
