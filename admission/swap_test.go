@@ -1,0 +1,121 @@
+package admission
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// A pool that grows lets waiting requests in at once.
+func TestSwapGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := house(1)
+		d := newTestDesk(t, p)
+		e := effective(t, p)
+		running := occupy(t, d, e, policy.Critical, 1)
+		v := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
+		time.Sleep(50 * time.Millisecond)
+		d.Swap(house(2))
+		<-v.Ready()
+		ticket, dec := v.Result()
+		if ticket == nil || dec.Waited != 50*time.Millisecond {
+			t.Fatalf("%+v", dec)
+		}
+		endAll(t, append(running, ticket))
+		quiet(t, d)
+	})
+}
+
+// A pool that shrinks revokes nothing; newcomers see the new size.
+func TestSwapShrinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := house(3)
+		d := newTestDesk(t, p)
+		e := effective(t, p)
+		running := occupy(t, d, e, policy.Critical, 3)
+		d.Swap(house(1))
+		running[0].Done(fine(1, 1))
+		running[1].Done(fine(1, 1))
+		v := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
+		if !v.Waiting() {
+			t.Fatal("a second request in a pool of one seat")
+		}
+		running[2].Done(fine(1, 1))
+		<-v.Ready()
+		ticket, _ := v.Result()
+		ticket.Done(fine(1, 1))
+		quiet(t, d)
+	})
+}
+
+// Who waits in a pool that is gone is refused, who runs there runs on; a
+// policy read before the change does not bring the pool back.
+func TestSwapRemovesAPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := house(1)
+		d := newTestDesk(t, p)
+		e := effective(t, p)
+		running := occupy(t, d, e, policy.Critical, 1)
+		v := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
+		next := house(1, func(p *policy.Policy) {
+			p.Pools = p.Pools[1:]
+			p.Models[0].Pools = p.Models[0].Pools[1:]
+		})
+		d.Swap(next)
+		<-v.Ready()
+		if ticket, dec := v.Result(); ticket != nil || dec.Reason != NoPool || dec.Action != Shed {
+			t.Errorf("%+v", dec)
+		}
+		if ticket, dec := d.Admit(t.Context(), ask(e, "old", "acme", policy.Critical)); ticket == nil || dec.Pool != "chat-dyn" {
+			t.Errorf("by the old policy: %s in %q", dec.Reason, dec.Pool)
+		} else {
+			ticket.Done(fine(1, 1))
+		}
+		endAll(t, running)
+		d.Swap(house(1)) // and back
+		admit(t, d, ask(e, "back", "acme", policy.Critical)).Done(fine(1, 1))
+		quiet(t, d)
+	})
+}
+
+// Reloads in the middle of a pulse: every request is decided, and no seat is
+// lost.
+func TestSwapUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		p := house(20)
+		d := newTestDesk(t, p, l)
+		e := effective(t, p)
+		var wg sync.WaitGroup
+		const n = 2000
+		for i := range n {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				ticket, _ := d.Admit(t.Context(), ask(e, name("r", i), name("t", i%10), policy.Class(i%3)))
+				if ticket != nil {
+					time.Sleep(100 * time.Millisecond)
+					ticket.Done(fine(10, 10))
+				}
+			})
+		}
+		for i := range 20 {
+			time.Sleep(100 * time.Millisecond)
+			d.Swap(house(int64(1+(i*7)%40), func(p *policy.Policy) {
+				if i%4 == 3 {
+					p.Pools = p.Pools[1:]
+					p.Models[0].Pools = p.Models[0].Pools[1:]
+				}
+			}))
+		}
+		wg.Wait()
+		for i := range n {
+			if got := len(l.decisions(name("r", i))); got != 1 {
+				t.Fatalf("request %d was decided %d times", i, got)
+			}
+		}
+		quiet(t, d)
+	})
+}
