@@ -1,0 +1,233 @@
+package meter
+
+import "bytes"
+
+// lines is the state of an event stream between chunks.
+type lines struct {
+	state   lineState
+	field   field
+	name    [6]byte // of the field, as far as it matters
+	nameLen int
+	bom     int  // bytes of a byte order mark seen at the start; 3 = past it
+	afterCR bool // the line before ended with CR: a LF still belongs to it
+
+	// the event being read
+	lines    int // its lines
+	data     int // its data lines
+	dataLen  int // bytes of data
+	head     [8]byte
+	event    [6]byte // its type
+	eventLen int
+	start    int // where it begins in this chunk; -1 = in one before
+	dataAt   int // where its data begin in this chunk
+}
+
+type lineState uint8
+
+const (
+	lineStart lineState = iota
+	lineName
+	lineSpace // after the colon
+	lineValue
+)
+
+type field uint8
+
+const (
+	fieldOther field = iota
+	fieldData
+	fieldEvent
+)
+
+const byteOrderMark = "\xef\xbb\xbf"
+
+// readLines reads the next bytes of an event stream.
+func (m *Meter) readLines(p []byte) {
+	l := &m.lines
+	if l.start = -1; l.lines == 0 {
+		l.start = 0
+	}
+	for i := 0; i < len(p); {
+		if l.afterCR {
+			if l.afterCR = false; p[i] == '\n' {
+				i++
+				if l.lines == 0 {
+					l.start = i
+					m.hide.lineFeed(i)
+				}
+				continue
+			}
+		}
+		switch l.state {
+		case lineStart:
+			i = m.beginLine(p, i)
+		case lineName:
+			i = m.readName(p, i)
+		case lineSpace:
+			if l.state = lineValue; p[i] == ' ' {
+				i++
+			}
+			l.dataAt = i
+		case lineValue:
+			i = m.readValue(p, i)
+		}
+	}
+}
+
+// beginLine takes a line's first byte, a blank line, or a whole event whose
+// shape is known.
+func (m *Meter) beginLine(p []byte, i int) int {
+	l := &m.lines
+	if l.bom < len(byteOrderMark) {
+		if p[i] == byteOrderMark[l.bom] {
+			l.bom++
+			return i + 1
+		}
+		l.bom = len(byteOrderMark)
+	}
+	if l.lines == 0 {
+		var t textCount
+		if n := m.shapes.match(p[i:], &t); n > 0 {
+			m.sum.events++
+			m.sum.mergeText(&t)
+			l.start = i + n
+			m.hide.boundary(p, i+n, false)
+			return i + n
+		}
+	}
+	if p[i] == '\n' || p[i] == '\r' {
+		i = l.lineEnd(p, i)
+		m.dispatch(p, i)
+		return i
+	}
+	l.state, l.nameLen = lineName, 0
+	l.lines++
+	return i
+}
+
+// lineEnd passes the line end at p[i].
+func (l *lines) lineEnd(p []byte, i int) int {
+	l.state = lineStart
+	if p[i] == '\r' {
+		if i+1 == len(p) {
+			l.afterCR = true
+		} else if p[i+1] == '\n' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+// readName reads on in a field's name, which a colon or the line's end ends.
+func (m *Meter) readName(p []byte, i int) int {
+	l := &m.lines
+	for ; i < len(p); i++ {
+		switch c := p[i]; c {
+		case ':':
+			m.beginField()
+			l.state = lineSpace
+			return i + 1
+		case '\n', '\r':
+			m.beginField()
+			return l.lineEnd(p, i)
+		default:
+			if l.nameLen < len(l.name) {
+				l.name[l.nameLen] = c
+				l.nameLen++
+			}
+		}
+	}
+	return i
+}
+
+// beginField takes the field's name as read.
+func (m *Meter) beginField() {
+	l := &m.lines
+	l.field = fieldOther
+	switch string(l.name[:l.nameLen]) {
+	case "data":
+		l.field = fieldData
+		if l.data > 0 {
+			m.feedData([]byte{'\n'})
+		}
+		l.data++
+	case "event":
+		l.field, l.eventLen = fieldEvent, 0
+	case "", "id", "retry":
+	default:
+		m.sum.faulty++
+	}
+}
+
+// readValue reads on in a field's value.
+func (m *Meter) readValue(p []byte, i int) int {
+	l := &m.lines
+	end := i + indexTwo(p[i:], '\n', '\r')
+	switch l.field {
+	case fieldData:
+		m.feedData(p[i:end])
+	case fieldEvent:
+		copy(l.event[min(l.eventLen, len(l.event)):], p[i:end])
+		l.eventLen = min(l.eventLen+end-i, len(l.event))
+	}
+	if end == len(p) {
+		return end
+	}
+	return l.lineEnd(p, end)
+}
+
+func (m *Meter) feedData(p []byte) {
+	l := &m.lines
+	if l.dataLen < len(l.head) {
+		copy(l.head[l.dataLen:], p)
+	}
+	l.dataLen += len(p)
+	m.walk.feed(p)
+}
+
+// isDone reports OpenAI's last event.
+func (l *lines) isDone() bool {
+	return l.dataLen <= len(l.head) && string(bytes.TrimSpace(l.head[:l.dataLen])) == "[DONE]"
+}
+
+func (l *lines) isError() bool { return string(l.event[:l.eventLen]) == "error" }
+
+// dispatch takes the event that ends at p[i].
+func (m *Meter) dispatch(p []byte, i int) {
+	l, d := &m.lines, &m.doc
+	cut := false
+	switch {
+	case l.data == 0:
+	case m.walk.state == atEnd:
+		d.fault.set = d.fault.set || l.isError()
+		cut = m.o.HideUsage && d.usageOnly() && m.hide.size(i) <= m.o.MaxEvent
+		if l.start >= 0 && l.data == 1 && !l.afterCR && d.plain() {
+			m.shapes.learn(p[l.start:i], l.dataAt-l.start+d.textAt, l.dataAt-l.start+d.textEnds)
+		}
+		m.commit()
+	case l.isDone():
+		m.sum.last = true
+	default:
+		m.unread()
+	}
+	if l.data > 0 {
+		*d = document{}
+		m.walk.reset()
+	}
+	l.lines, l.data, l.dataLen, l.eventLen, l.start = 0, 0, 0, 0, i
+	m.hide.boundary(p, i, cut)
+}
+
+func (m *Meter) commit() { m.sum.merge(&m.doc) }
+
+// unread takes an event whose data are no JSON: its bytes are charged as text
+// of four bytes a token.
+func (m *Meter) unread() {
+	m.sum.faulty++
+	if m.lines.isError() {
+		m.sum.fault.set = true
+		return
+	}
+	n := int64(m.lines.dataLen)
+	m.sum.mergeText(&textCount{bytes: n, chars: n, quarters: n})
+}
