@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -41,24 +42,26 @@ func (t Target) timeout() time.Duration {
 // maxBackOff or Every, whichever is longer.
 const (
 	jitterShare = 0.05
-	maxBackOff  = 30 * time.Second
+	maxBackOff  = 10 * time.Second
 )
 
 // Poller makes the sources of one pool look, each in its own goroutine, so
 // that a source that hangs delays nobody else, and feeds what they see to the
-// pool's gauge. It must be closed.
+// pool's gauge. It owns its sources and must be closed.
 type Poller struct {
-	gauge  *Gauge
-	log    *slog.Logger
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	gauge   *Gauge
+	targets []Target
+	log     *slog.Logger
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
+	closed  sync.Once
 }
 
 // StartPoller starts polling; the first look of each target is at once. seed
 // makes the jitter; log hears of the first miss of a row and of its end.
 func StartPoller(g *Gauge, targets []Target, seed uint64, log *slog.Logger) *Poller {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &Poller{gauge: g, log: log, cancel: cancel}
+	p := &Poller{gauge: g, targets: targets, log: log, cancel: cancel}
 	for i, t := range targets {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		p.work.Go(func() { p.poll(ctx, t, rng) })
@@ -66,11 +69,22 @@ func StartPoller(g *Gauge, targets []Target, seed uint64, log *slog.Logger) *Pol
 	return p
 }
 
-// Close stops polling and waits for the looks under way, which end with their
-// context.
+// Close stops polling, waits for the looks under way, which end with their
+// context, and closes the sources that are io.Closers. Later calls wait too.
 func (p *Poller) Close() {
 	p.cancel()
 	p.work.Wait()
+	p.closed.Do(func() {
+		for _, t := range p.targets {
+			c, ok := t.Source.(io.Closer)
+			if !ok {
+				continue
+			}
+			if err := c.Close(); err != nil {
+				p.log.Warn("telemetry source did not close", "source", t.Source.Name(), "error", err)
+			}
+		}
+	})
 }
 
 // poll asks one target until ctx ends.

@@ -54,6 +54,9 @@ type taker interface {
 func (sc *scanner) scan(text []byte, t taker) error {
 	for line := 1; len(text) > 0; line++ {
 		end := bytes.IndexByte(text, '\n')
+		if end < 0 && len(trim(text)) == 0 {
+			return nil
+		}
 		if end < 0 {
 			return errorAt(line, "text ends in the middle of a line")
 		}

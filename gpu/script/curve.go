@@ -107,6 +107,11 @@ func newCurve(d document) (Curve, error) {
 	if len(c.points) == 0 {
 		return Curve{}, errors.New("script: points must not be empty")
 	}
+	for i, p := range c.points {
+		if p.At.line == 0 {
+			return Curve{}, fmt.Errorf("script: point %d: at is missing", i+1)
+		}
+	}
 	if c.points[0].At.Duration != 0 {
 		return Curve{}, fmt.Errorf("script: line %d: the first point must be at 0s, got %v", c.points[0].At.line, c.points[0].At)
 	}
