@@ -28,10 +28,12 @@ type shape struct {
 	bounds   string // in words; "" = none beyond the kind
 	enum     []string
 	min, max float64 // integer and number
-	minItems int     // list
+	minItems int     // list and map
+	maxItems int     // list and map; 0 = no bound of its own
+	pattern  string  // string: a regular expression; "" = none
 	item     *shape  // list and map
 	fields   []fieldShape
-	zero     bool // duration: a bare 0 is taken
+	zero     bool // duration: a bare 0 is taken; ratio: 0 is
 }
 
 type fieldShape struct {
@@ -141,7 +143,7 @@ func fieldKeys[S any](fields []field[S]) []string {
 // was there; an empty list is nil.
 func list[T any](item codec[T], fresh func() T, least, most int) codec[[]T] {
 	return codec[[]T]{
-		shape: shape{kind: "list", item: &item.shape, minItems: least, bounds: itemBounds(least, most)},
+		shape: shape{kind: "list", item: &item.shape, minItems: least, maxItems: most, bounds: itemBounds(least, most)},
 		read: func(d *decoder, n *yaml.Node, at string, v *[]T) {
 			items, ok := d.sequence(n, at, least, most)
 			if !ok {

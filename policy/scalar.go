@@ -101,6 +101,9 @@ func parseNumber(s string) (float64, bool) {
 
 func formatNumber(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 
+// plainNumber is for sentences: without an exponent.
+func plainNumber(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
 var byteSize = regexp.MustCompile(`^([0-9]+)(B|KiB|MiB|GiB)$`)
 
 // parseBytes reads 4MiB. message is "" when the text is fine.

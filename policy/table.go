@@ -56,7 +56,7 @@ func profilesField() field[Policy] {
 	one := profileSections()
 	return field[Policy]{
 		key:   "profiles",
-		shape: shape{kind: "map", item: &one.shape, bounds: "at most 64 entries"},
+		shape: shape{kind: "map", item: &one.shape, maxItems: 64, bounds: "at most 64 entries"},
 		read: func(d *decoder, n *yaml.Node, at string, p *Policy) {
 			keys := d.mapping(n, at)
 			if len(keys) > 64 {
@@ -79,7 +79,9 @@ func profilesField() field[Policy] {
 }
 
 func version() codec[int] {
-	return checked(whole[int](0, 1_000_000), "1", func(v int) string {
+	c := whole[int](0, 1_000_000)
+	c.shape.min, c.shape.max = 1, 1
+	return checked(c, "1", func(v int) string {
 		if v != 1 {
 			return "must be 1: this weir reads no other version"
 		}

@@ -55,9 +55,9 @@ func classMode() codec[ClassPolicy] {
 func classList(one codec[ClassPolicy]) codec[[NumClasses]ClassPolicy] {
 	className := class()
 	return codec[[NumClasses]ClassPolicy]{
-		shape: shape{kind: "list", item: &one.shape, bounds: "each class at most once"},
+		shape: shape{kind: "list", item: &one.shape, maxItems: NumClasses, bounds: "each class at most once"},
 		read: func(d *decoder, n *yaml.Node, at string, v *[NumClasses]ClassPolicy) {
-			items, ok := d.sequence(n, at, 0, 1000)
+			items, ok := d.sequence(n, at, 0, NumClasses)
 			if !ok {
 				return
 			}

@@ -32,12 +32,12 @@ func (k Kind) String() string {
 }
 
 func apiTable() codec[API] {
-	method := checked(text(1, 32), `an HTTP method in capitals, or "*"`, func(s string) string {
+	method := matching(checked(text(1, 32), `an HTTP method in capitals, or "*"`, func(s string) string {
 		if s != "*" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
 			return `must be an HTTP method in capitals, or "*"`
 		}
 		return ""
-	})
+	}), `^(\*|[A-Z]+)$`)
 	path := checked(text(1, 1024), "/literal/{name}/{rest...}", func(s string) string {
 		if _, err := parseTemplate(s); err != nil {
 			return err.Error()
@@ -66,18 +66,18 @@ func checkAPI(d *decoder, _ *yaml.Node, at string, a *API, has func(string) bool
 }
 
 func modelTable() codec[Model] {
-	alias := checked(text(1, 256), "exact, or with * at the end", func(s string) string {
+	alias := matching(checked(text(1, 256), "exact, or with * at the end", func(s string) string {
 		if s == "*" {
 			return "would make every unknown model this one: put some prefix before the *"
 		}
 		return globRule(s)
-	})
-	modelName := checked(text(1, 256), "1 to 256 bytes, no * or comma", func(s string) string {
+	}), `^[^*]+\*?$`)
+	modelName := matching(checked(text(1, 256), "1 to 256 bytes, no * or comma", func(s string) string {
 		if strings.ContainsAny(s, "*,") || strings.TrimSpace(s) != s {
 			return "must not have * or commas, or spaces at its ends"
 		}
 		return ""
-	})
+	}), `^[^*,]+$`)
 	return object(
 		key("name", func(m *Model) *string { return &m.Name }, modelName).need(),
 		key("aliases", func(m *Model) *[]string { return &m.Aliases }, maybe(list(alias, zero[string], 0, 1000), emptyList)),

@@ -45,7 +45,7 @@ func scalarOf[T any](sh shape, what string, tags string, parse func(string) (T, 
 // text reads a string of least to most bytes without control characters.
 func text(least, most int) codec[string] {
 	bounds := fmt.Sprintf("%d to %d bytes", least, most)
-	return scalarOf(shape{kind: "string", bounds: bounds, min: float64(least)}, "a string", "!!str", func(s string) (string, string) {
+	return scalarOf(shape{kind: "string", bounds: bounds, min: float64(least), max: float64(most)}, "a string", "!!str", func(s string) (string, string) {
 		if len(s) < least || len(s) > most {
 			return "", "must have " + bounds
 		}
@@ -79,17 +79,26 @@ func checked[T any](c codec[T], bounds string, rule func(T) string) codec[T] {
 
 // name reads an identifier that appears in metrics, headers and keys.
 func name() codec[string] {
-	return checked(text(1, 64), "letters, digits and _ . : -, at most 64", func(s string) string {
+	return matching(checked(text(1, 64), "letters, digits and _ . : -, at most 64", func(s string) string {
 		if !isScope(s) {
 			return scopeRule
 		}
 		return ""
-	})
+	}), scopeName.String())
 }
 
 // pattern reads a value of a match: text with at most one "*", at its end.
 func pattern() codec[string] {
-	return maybe(checked(text(1, 256), "exact, or with * at the end", globRule), noValue)
+	return matching(maybe(checked(text(1, 256), "exact, or with * at the end", globRule), noValue), globPattern)
+}
+
+// globPattern is globRule for the JSON Schema.
+const globPattern = `^[^*]*\*?$`
+
+// matching adds what a rule comes to as a regular expression, for the schema.
+func matching[T any](c codec[T], pattern string) codec[T] {
+	c.shape.pattern = pattern
+	return c
 }
 
 func globRule(s string) string {
@@ -153,7 +162,7 @@ func whole[T ~int | ~int64](least, most T) codec[T] {
 
 // number reads a decimal number of least to most.
 func number(least, most float64) codec[float64] {
-	bounds := formatNumber(least) + " to " + formatNumber(most)
+	bounds := plainNumber(least) + " to " + plainNumber(most)
 	return scalarOf(shape{kind: "number", bounds: bounds, min: least, max: most}, "a number", "!!int !!float", func(s string) (float64, string) {
 		f, ok := parseNumber(s)
 		if !ok {
@@ -177,7 +186,7 @@ func ratio(positive bool) codec[Ratio] {
 	if positive {
 		bounds = "above 0, up to 1 or 100%"
 	}
-	return scalarOf(shape{kind: "ratio", bounds: bounds}, "a ratio", "!!str !!int !!float", func(s string) (Ratio, string) {
+	return scalarOf(shape{kind: "ratio", bounds: bounds, zero: !positive}, "a ratio", "!!str !!int !!float", func(s string) (Ratio, string) {
 		r, ok := parseRatio(s)
 		if !ok || r < 0 || r > 1 || positive && r == 0 {
 			return 0, "must be a ratio: " + bounds
@@ -251,7 +260,7 @@ func fileName() codec[string] {
 func labels() codec[map[string]string] {
 	value := text(0, 256)
 	return codec[map[string]string]{
-		shape: shape{kind: "map", item: &value.shape, bounds: "at most 64 entries"},
+		shape: shape{kind: "map", item: &value.shape, maxItems: 64, bounds: "at most 64 entries"},
 		read: func(d *decoder, n *yaml.Node, at string, v *map[string]string) {
 			keys := d.mapping(n, at)
 			if len(keys) > 64 {
