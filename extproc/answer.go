@@ -1,0 +1,195 @@
+package extproc
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/extproc/meter"
+	"github.com/weirproxy/weir/policy"
+)
+
+// answer is what is known of the upstream's answer.
+type answer struct {
+	admitted  time.Time // when the request was let go on
+	seen      bool      // headers came
+	status    int
+	empty     bool // the headers were all of it
+	grpc      int  // status seen, with grpcSeen
+	grpcSeen  bool
+	firstByte time.Duration
+	options   meter.Options
+	meter     *meter.Meter // from the first piece of the body on
+}
+
+// receiveAnswer takes response_headers, which may come at any time: Envoy
+// sends its own local replies too, from 1.37 on, also while a request message
+// waits for its reply and as the first message of a stream.
+func (c *conversation) receiveAnswer(now time.Time, m *message) error {
+	details := codeDetails(m)
+	switch c.state {
+	case opening:
+		c.began = now
+		c.state, c.finished = aside, true
+	case reading:
+		if details == viaUpstream && c.mode() == policy.Enforce {
+			// No body came (headers, then trailers that are not sent to us),
+			// and the upstream answered what nobody judged.
+			c.refuse(now, responseHeaders, refuse(admission.BodyMissing, ""))
+			return nil
+		}
+		c.state, c.finished = aside, true
+	case held:
+		c.visit.Leave()
+		c.visit, c.pending, c.backlog = nil, noPhase, nil
+		c.decision = admission.Decide(admission.ClientGone, "")
+		c.state, c.finished = aside, true
+	case running:
+		c.reply(c.takeAnswer(now, m, details))
+		return nil
+	case passing:
+		c.reply(reply{phase: responseHeaders, set: c.mark(&c.decision)})
+		return nil
+	}
+	c.reply(reply{phase: responseHeaders})
+	return nil
+}
+
+// codeDetails is Envoy's word on where an answer comes from; "" where the
+// filter does not ask for the attribute.
+func codeDetails(m *message) string {
+	details := ""
+	for name, value := range m.attributes {
+		if name == attrDetails {
+			details = value
+		}
+	}
+	return details
+}
+
+// takeAnswer takes the headers of an admitted request's answer.
+func (c *conversation) takeAnswer(now time.Time, m *message, details string) reply {
+	a := &c.answer
+	r := reply{phase: responseHeaders, set: c.mark(&c.decision)}
+	status, _ := strconv.Atoi(m.header.get(":status"))
+	if details != "" && details != viaUpstream {
+		a.seen, a.status = true, status
+		c.finish(admission.End{
+			Result: admission.ResultNoAnswer, Failed: poolFault(details), Status: status, GRPC: c.grpcStatus(),
+			Usage: admission.Usage{Refund: true},
+		})
+		return r
+	}
+	for i := range m.header {
+		if name := m.header[i].name; strings.HasPrefix(name, ownPrefix) && !sets(r.set, name) && !contains(r.remove, name) {
+			r.remove = append(r.remove, name)
+		}
+	}
+	if a.seen { // a second header block of one answer: nothing new to learn
+		return r
+	}
+	a.seen, a.status = true, status
+	a.firstByte = max(now.Sub(a.admitted), 1)
+	if c.ticket != nil {
+		c.ticket.Answering(now)
+	}
+	c.noteGRPC(m.header)
+	a.options = c.metering(m.header)
+	if a.empty = m.endOfStream; a.empty {
+		c.finishAnswer()
+	}
+	return r
+}
+
+// mark is what the client is told of an admitted request.
+func (c *conversation) mark(d *admission.Decision) []field {
+	set := make([]field, 0, 8)
+	if c.call.id != "" {
+		set = append(set, field{headerRequestID, c.call.id})
+	}
+	set = append(set, field{headerReason, d.Reason.String()})
+	if d.Variant != "" {
+		set = append(set, field{headerVariant, string(d.Variant)})
+	}
+	return appendQuota(set, d.Quota)
+}
+
+// receiveRest takes the answer's body and trailers.
+func (c *conversation) receiveRest(now time.Time, m *message) error {
+	switch c.state {
+	case aside, passing:
+		c.reply(reply{phase: m.phase})
+		return nil
+	case running:
+	default:
+		return violation("%s before the request was judged", m.phase)
+	}
+	if m.phase == responseTrailers {
+		c.reply(c.takeTrailers(m))
+		return nil
+	}
+	c.reply(c.takeChunk(now, m))
+	return nil
+}
+
+// takeChunk meters one piece of the body; only the events that we asked for
+// ourselves are taken out.
+func (c *conversation) takeChunk(now time.Time, m *message) reply {
+	r := reply{phase: responseBody}
+	a := &c.answer
+	if c.finished {
+		return r // of a local reply, or behind the end
+	}
+	if !a.seen && a.meter == nil { // response_header_mode SKIP
+		a.firstByte = max(now.Sub(a.admitted), 1)
+		a.options = c.metering(nil)
+	}
+	if a.meter == nil {
+		a.meter = meter.New(a.options)
+	}
+	out, changed := a.meter.Write(m.body, m.endOfStream)
+	if changed {
+		r.replace, r.body = true, out
+	}
+	if m.endOfStream {
+		c.finishAnswer()
+	}
+	return r
+}
+
+// metering describes the answer to the meter.
+func (c *conversation) metering(h header) meter.Options {
+	k := &c.call
+	return meter.Options{
+		Kind: k.kind, Status: c.answer.status,
+		ContentType:     h.get("content-type"),
+		ContentEncoding: strings.Join(h.values("content-encoding"), ","),
+		HideUsage:       k.edit.hideUsage,
+		MaxEvent:        k.effective.Metering.MaxEvent,
+		MaxOut:          k.request.MaxOut,
+	}
+}
+
+func (c *conversation) takeTrailers(m *message) reply {
+	r := reply{phase: responseTrailers, remove: forged(m.header)}
+	c.noteGRPC(m.header)
+	c.finishAnswer()
+	return r
+}
+
+// noteGRPC reads grpc-status, in headers (trailers-only) or trailers.
+func (c *conversation) noteGRPC(h header) {
+	if v := h.get("grpc-status"); v != "" {
+		if n, err := strconv.Atoi(v); err == nil && n >= 0 {
+			c.answer.grpc, c.answer.grpcSeen = n, true
+		}
+	}
+}
+
+func (c *conversation) grpcStatus() int {
+	if !c.answer.grpcSeen {
+		return -1
+	}
+	return c.answer.grpc
+}

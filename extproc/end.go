@@ -1,0 +1,121 @@
+package extproc
+
+import (
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/extproc/meter"
+	"github.com/weirproxy/weir/policy"
+)
+
+// gRPC status codes that count as a failure of the pool (B6).
+const (
+	grpcResourceExhausted = 8
+	grpcInternal          = 13
+	grpcUnavailable       = 14
+)
+
+// finishAnswer ends the ticket after an answer that came to its end.
+func (c *conversation) finishAnswer() {
+	if c.finished {
+		return
+	}
+	e := c.collect()
+	e.Result = c.verdict()
+	e.Learn = e.Learn && e.Result == admission.ResultOK
+	c.finish(e)
+}
+
+// verdict judges a complete answer (B6): by its HTTP status, its gRPC status
+// wherever it stood, and by an error inside a 200 stream. An event stream
+// without its last event was cut somewhere: unknown.
+func (c *conversation) verdict() admission.Result {
+	a := &c.answer
+	switch {
+	case failedStatus(a.status):
+		return admission.ResultFailed
+	case c.call.grpc && !a.grpcSeen:
+		return admission.ResultUnknown
+	case a.grpcSeen && failedGRPC(a.grpc):
+		return admission.ResultFailed
+	}
+	if a.meter == nil {
+		return admission.ResultOK
+	}
+	f := a.meter.Facts()
+	switch {
+	case a.status >= 400:
+		return admission.ResultOK
+	case f.End == meter.Error && !f.CallerFault:
+		return admission.ResultFailed
+	case f.Stream && !f.Terminal:
+		return admission.ResultUnknown
+	}
+	return admission.ResultOK
+}
+
+func failedStatus(s int) bool { return s == 429 || s >= 500 }
+
+func failedGRPC(s int) bool {
+	return s == grpcUnavailable || s == grpcResourceExhausted || s == grpcInternal
+}
+
+// cut is the end of a request whose side stream ended first: the caller went
+// away, the upstream broke off, Envoy ended, or we let go of it. Nothing
+// tells these apart, so the outcome is unknown and no breaker counts it,
+// except where all that could be seen was seen.
+func (c *conversation) cut(undelivered, drained bool) admission.End {
+	a := &c.answer
+	switch {
+	case undelivered && !a.seen:
+		return admission.End{Result: admission.ResultCaller, GRPC: -1, Usage: admission.Usage{Known: true, InputKnown: true}}
+	case !a.seen && a.meter == nil:
+		e := admission.End{Result: admission.ResultUnknown, GRPC: -1}
+		// Nothing was delivered: the prompt is charged, and no output. What we
+		// let go of ourselves runs on and is charged by the estimate.
+		e.Usage.Known = !drained
+		return e
+	}
+	e := c.collect()
+	e.Learn = false
+	e.Result = admission.ResultUnknown
+	switch {
+	case drained:
+		_, output := c.reserved()
+		e.Usage = admission.Usage{Output: max(e.Usage.Output, output)}
+	case a.meter != nil && a.meter.Facts().Terminal: // the caller left after the last event
+		e.Result = c.verdict()
+	case c.bodiless():
+		e.Result = c.verdict()
+	}
+	return e
+}
+
+// bodiless reports that Envoy does not show us the answer's body: its headers
+// are all that there is to see. gRPC's last word stands in the trailers.
+func (c *conversation) bodiless() bool { return c.unseen() && c.call.kind != policy.GRPC }
+
+// unseen reports that the answer's body passes without us.
+func (c *conversation) unseen() bool { return c.call.modes != nil && c.call.modes.response == modeNone }
+
+// collect is what is known of the answer so far. A usage that is neither
+// known nor has an output is charged by the estimate.
+func (c *conversation) collect() admission.End {
+	a := &c.answer
+	e := admission.End{Status: a.status, GRPC: c.grpcStatus(), FirstByte: a.firstByte}
+	if a.meter == nil {
+		e.Usage.Refund = a.status >= 400 || a.empty && a.grpcSeen && a.grpc != 0
+		e.Usage.Known = !e.Usage.Refund && (a.empty || !c.unseen()) // nothing was delivered
+		return e
+	}
+	f := a.meter.Facts()
+	e.Usage = f.Usage(c.reserved())
+	e.Learn = f.Known == meter.KnownAll && (f.End == meter.Complete || f.End == meter.Length)
+	return e
+}
+
+// reserved is what the desk reserved.
+func (c *conversation) reserved() (input, output int64) {
+	if c.ticket == nil {
+		return 0, 0
+	}
+	return c.ticket.Estimate()
+}

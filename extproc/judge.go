@@ -1,0 +1,330 @@
+package extproc
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/extproc/body"
+	"github.com/weirproxy/weir/identity"
+	"github.com/weirproxy/weir/policy"
+)
+
+// call is what request_headers establish.
+type call struct {
+	id            string // made by weir
+	received      time.Time
+	method, path  string
+	grpc          bool
+	api           *policy.API
+	kind          policy.Kind // the API's, or Opaque for an upgrade
+	effective     *policy.Effective
+	identity      *identity.Identity
+	function      string
+	standing      standing
+	standingKnown bool
+	deadline      time.Time
+	modes         *modes
+	forged        []string // x-weir-* headers of the caller
+	parent, state string   // W3C headers to hand on; "" = unchanged
+	bodyJudged    bool
+	request       *admission.Request
+	edit          edit
+}
+
+// about is the request for observers and metadata, also where the desk is not
+// asked; what is not known yet is empty, never nil.
+func (c *conversation) about() *admission.Request {
+	k := &c.call
+	if k.request != nil {
+		return k.request
+	}
+	r := k.build("")
+	if r.Identity == nil {
+		r.Identity = &identity.Identity{Class: policy.Standard}
+	}
+	if r.API == nil {
+		r.API = &policy.API{}
+	}
+	if r.Policy == nil {
+		if e, err := c.policy.For(policy.Overrides{}); err == nil { // no overrides, no error
+			r.Policy = e
+		}
+	}
+	k.request = r
+	return r
+}
+
+// build makes the desk's request from what the headers say.
+func (k *call) build(model string) *admission.Request {
+	return &admission.Request{
+		ID: k.id, Received: k.received, Identity: k.identity, Policy: k.effective,
+		API: k.api, Function: k.function, Model: model,
+		Class: k.standing.class, Colour: k.standing.colour,
+		GRPC: k.grpc, Deadline: k.deadline,
+	}
+}
+
+// newID is 128 random bits in hexadecimal.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
+}
+
+// judgeHeaders judges a request as far as its headers allow and answers:
+// refused, passed, decided (kinds without a body to read), or go on.
+func (c *conversation) judgeHeaders(now time.Time, m *message) {
+	c.policy = c.o.Policy()
+	k := &c.call
+	k.id, k.received, k.modes = newID(), now, m.modes
+	k.standing.class = policy.Standard
+	k.method = m.header.get(":method")
+	k.grpc = isGRPC(m.header.get("content-type"))
+	k.forged = forged(m.header)
+	c.trace(m)
+	if f := c.establish(now, m); f != nil {
+		c.refuse(now, requestHeaders, f)
+		return
+	}
+	if c.state != opening { // a preflight passed
+		return
+	}
+	switch k.kind {
+	case policy.Free:
+		d := admission.Decide(admission.AdmittedFree, "")
+		c.pass(requestHeaders, &d)
+	case policy.ModelList:
+		c.listModels()
+	case policy.GRPC, policy.Opaque:
+		c.judgeWithoutBody(now)
+	default:
+		c.expectBody(now, m)
+	}
+}
+
+// trace hands the W3C headers to the hook.
+func (c *conversation) trace(m *message) {
+	begin := c.o.Hooks.Begin
+	if begin == nil {
+		return
+	}
+	c.ctx, c.call.parent, c.call.state = begin(c.ctx, m.header.get("traceparent"), m.header.get("tracestate"))
+}
+
+// establish finds out who asks for what, by which rules.
+func (c *conversation) establish(now time.Time, m *message) *refusal {
+	k := &c.call
+	path, clean := policy.CleanPath(m.header.get(":path"))
+	id, err := c.identify(c.ctx, now, m)
+	switch {
+	case errors.Is(err, errPreflight):
+		d := admission.Decide(admission.AdmittedFree, "")
+		c.pass(requestHeaders, &d)
+		return nil
+	case err != nil:
+		return identityRefusal(err)
+	case !clean:
+		return refuse(admission.HeaderInvalid, "The path can be read in more than one way.")
+	}
+	k.identity, k.path = id, path
+	k.standing = standing{class: id.Class, colour: id.Colour}
+	if k.effective, err = c.rules(m); err != nil {
+		c.o.fault(c.ctx, FaultOverride, err.Error())
+		return refuse(admission.OverrideInvalid, "")
+	}
+	if f := c.route(m); f != nil {
+		return f
+	}
+	limit := k.effective.ClassCap
+	if t := c.policy.Tenant(id.Tenant); t != nil && t.Class != nil {
+		k.standing.class = k.standing.class.Lower(*t.Class)
+	}
+	if k.standing, err = judgeStanding(k.standing, limit, k.effective.PriorityHeaders, m.header); err != nil {
+		return refuse(admission.HeaderInvalid, err.Error())
+	}
+	k.standingKnown = true
+	if k.deadline, err = callerDeadline(now, m.header); err != nil {
+		return refuse(admission.HeaderInvalid, err.Error())
+	}
+	return nil
+}
+
+// rules is the effective policy of this route, under both channels of E2.
+func (c *conversation) rules(m *message) (*policy.Effective, error) {
+	if c.badStart != nil {
+		return nil, c.badStart
+	}
+	o, err := routeOverrides(m, c.policy.Envoy.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return effective(c.policy, o, c.initial)
+}
+
+// route finds the API and holds the function scope against it (K1).
+func (c *conversation) route(m *message) *refusal {
+	k := &c.call
+	upgrade := isUpgrade(m.header)
+	if upgrade && k.effective.Upgrade == policy.RefuseUpgrade {
+		return refuse(admission.UpgradeRefused, "")
+	}
+	api, ok := k.effective.Route(k.method, k.path)
+	if !ok {
+		return refuse(admission.PathUnknown, "")
+	}
+	k.api, k.kind = api, api.Kind
+	k.function = k.effective.FunctionOf(api)
+	if !k.identity.FunctionAllowed(k.function) {
+		denial := identity.MissingScope(c.policy.Identity.Realm, k.function)
+		return &refusal{reason: admission.ScopeFunction, detail: denial.Message, challenge: denial.Challenge}
+	}
+	switch {
+	case upgrade:
+		k.kind = policy.Opaque
+	case k.grpc && k.kind != policy.GRPC && k.kind != policy.Free && k.kind != policy.Opaque:
+		return refuse(admission.BodyType, "This path does not serve gRPC.")
+	case !k.grpc && k.kind == policy.GRPC:
+		return refuse(admission.BodyType, "This path serves gRPC only (content-type application/grpc).")
+	}
+	return nil
+}
+
+// judgeWithoutBody decides gRPC calls, uploads and upgrades at their headers:
+// their bodies are not read, and they are charged the API's stated cost.
+func (c *conversation) judgeWithoutBody(now time.Time) {
+	k := &c.call
+	model, f := c.defaultModel()
+	if f != nil {
+		c.refuse(now, requestHeaders, f)
+		return
+	}
+	r := k.build(model)
+	r.Fixed = k.api.Cost
+	r.Stream = k.grpc
+	if c.precheck(now, r) {
+		return
+	}
+	c.submit(now, requestHeaders, r)
+}
+
+// precheck asks the desk for a cheap refusal; true = it was one.
+func (c *conversation) precheck(now time.Time, r *admission.Request) bool {
+	d, refused := c.o.Desk.Precheck(now, r)
+	if !refused {
+		return false
+	}
+	c.call.request, c.decision = r, d
+	c.close(now, requestHeaders, &d, &refusal{})
+	return true
+}
+
+// expectBody refuses at headers what the body cannot mend, and otherwise lets
+// Envoy go on to the body.
+func (c *conversation) expectBody(now time.Time, m *message) {
+	if f := c.bodyHeaders(m); f != nil {
+		c.refuse(now, requestHeaders, f)
+		return
+	}
+	if c.precheck(now, c.call.build("")) {
+		return
+	}
+	c.state = reading
+	c.reply(reply{phase: requestHeaders})
+}
+
+func (c *conversation) bodyHeaders(m *message) *refusal {
+	if k := c.call.modes; k != nil && k.request != modeBuffered {
+		c.o.fault(c.ctx, FaultConfig, fmt.Sprintf(
+			"route of %s: request_body_mode is %s; %s is read whole and needs BUFFERED", c.call.api.Path, k.request, "its body"))
+		return refuse(admission.OverrideInvalid, "")
+	}
+	if m.endOfStream {
+		return refuse(admission.BodyMissing, "")
+	}
+	contentType := strings.Join(m.header.values("content-type"), ",")
+	encoding := strings.Join(m.header.values("content-encoding"), ",")
+	if err := body.CheckHeaders(contentType, encoding); err != nil {
+		return bodyRefusal(err)
+	}
+	if v := m.header.get("content-length"); v != "" {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < 0 {
+			return refuse(admission.HeaderInvalid, fmt.Sprintf("header content-length: %q is not a length", clip(v)))
+		}
+		if n > c.policy.Server.MaxBody {
+			return c.tooLarge(n)
+		}
+	}
+	return nil
+}
+
+func (c *conversation) tooLarge(n int64) *refusal {
+	return refuse(admission.BodyTooLarge, fmt.Sprintf("%d bytes, at most %d are accepted.", n, c.policy.Server.MaxBody))
+}
+
+// defaultModel is the model of a call whose body names none: the API's, else
+// the first that the route and the caller's rights allow.
+func (c *conversation) defaultModel() (string, *refusal) {
+	k := &c.call
+	if name := k.api.Model; name != "" {
+		return c.resolve(name)
+	}
+	for i := range k.effective.Policy.Models {
+		if name := k.effective.Policy.Models[i].Name; c.open(name) {
+			return name, nil
+		}
+	}
+	return "", refuse(admission.ModelDenied, "")
+}
+
+// resolve finds the policy's name of a model that was asked for, and holds it
+// against the route, the tenant's rule and the caller's scopes.
+func (c *conversation) resolve(name string) (string, *refusal) {
+	k := &c.call
+	model, ok := k.effective.Model(name)
+	if !ok {
+		return "", &refusal{reason: admission.ModelUnknown, detail: fmt.Sprintf("model %q", clip(name)), param: "model"}
+	}
+	if !k.identity.ModelAllowed(name) || !c.tenantMay(model.Name) {
+		return "", &refusal{reason: admission.ModelDenied, detail: fmt.Sprintf("model %q", clip(name)), param: "model"}
+	}
+	return model.Name, nil
+}
+
+// open reports whether a model, by its own name, is open to the caller here.
+func (c *conversation) open(name string) bool {
+	k := &c.call
+	return k.effective.Allows(name) && k.identity.ModelAllowed(name) && c.tenantMay(name)
+}
+
+// tenantMay holds a model against the policy's rule for the tenant.
+func (c *conversation) tenantMay(name string) bool {
+	t := c.policy.Tenant(c.call.identity.Tenant)
+	return t == nil || len(t.Models) == 0 || contains(t.Models, name)
+}
+
+func contains(list []string, s string) bool {
+	for _, v := range list {
+		if v == s {
+			return true
+		}
+	}
+	return false
+}
+
+// forged lists the caller's headers that only we may set.
+func forged(h header) []string {
+	var out []string
+	for i := range h {
+		if strings.HasPrefix(h[i].name, ownPrefix) && !contains(out, h[i].name) {
+			out = append(out, h[i].name)
+		}
+	}
+	return out
+}

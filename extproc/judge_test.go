@@ -1,0 +1,510 @@
+package extproc
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/identity"
+	"github.com/weirproxy/weir/policy"
+)
+
+// attributes adds request attributes to a message.
+func attributes(m *extprocv3.ProcessingRequest, kv ...string) *extprocv3.ProcessingRequest {
+	s := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	for i := 0; i+1 < len(kv); i += 2 {
+		s.Fields[kv[i]] = structpb.NewStringValue(kv[i+1])
+	}
+	m.Attributes = map[string]*structpb.Struct{attributesOf: s}
+	return m
+}
+
+// withMetadata replaces the metadata of a message.
+func withMetadata(m *extprocv3.ProcessingRequest, f map[string]any) *extprocv3.ProcessingRequest {
+	m.MetadataContext = nil
+	if f != nil {
+		m.MetadataContext = claims(f)
+	}
+	return m
+}
+
+// post is a chat call of the caller with other headers.
+func post(id *identity.Identity, path string, kv ...string) *extprocv3.ProcessingRequest {
+	return head(id, false, append([]string{":method", "POST", ":path", path}, kv...)...)
+}
+
+// TestRefusals: every refusal of the hallway's own, at the message where it
+// stands, with the status and the reason of the table and OpenAI's shape.
+func TestRefusals(t *testing.T) {
+	narrow := func(edit func(*identity.Identity)) *identity.Identity {
+		id := caller()
+		edit(id)
+		return id
+	}
+	big := strings.Repeat("x", 4<<20)
+	cases := []struct {
+		name   string
+		head   *extprocv3.ProcessingRequest
+		body   string // sent when the headers are answered
+		md     []string
+		modes  *extprocv3.ProtocolConfiguration
+		reason admission.Reason
+		param  string
+	}{
+		// K1: fail closed.
+		{name: "no metadata at all", head: head(nil, false, ":method", "POST", ":path", "/v1/chat/completions"), reason: admission.IdentityMissing},
+		{name: "ext_authz failed open", head: withMetadata(chatHead(), map[string]any{"ext_authz_duration": 1.0}), reason: admission.IdentityMissing},
+		{name: "denied", head: withMetadata(chatHead(), identity.DeniedFields("token_expired")), reason: admission.IdentityMissing},
+		{name: "denied beside a tenant", head: withMetadata(chatHead(), func() map[string]any { f := caller().Fields(); f["denied"] = true; return f }()), reason: admission.IdentityMissing},
+		{name: "preflight that the policy does not let pass", head: withMetadata(chatHead(), identity.PreflightFields()), reason: admission.IdentityMissing},
+		{name: "token ended meanwhile", head: chatHeadOf(narrow(func(id *identity.Identity) { id.Expires = at })), reason: admission.TokenExpired},
+		{name: "function scope", head: chatHeadOf(narrow(func(id *identity.Identity) { id.Scopes = []string{"llm_service"} })), reason: admission.ScopeFunction},
+
+		// Paths.
+		{name: "unknown path", head: post(caller(), "/v1/unknown"), reason: admission.PathUnknown},
+		{name: "unknown method", head: head(caller(), true, ":method", "DELETE", ":path", "/v1/chat/completions"), reason: admission.PathUnknown},
+		{name: "dot segments", head: post(caller(), "/public/../v1/chat/completions"), reason: admission.HeaderInvalid},
+		{name: "double slash", head: post(caller(), "//v1//chat/completions"), reason: admission.HeaderInvalid},
+		{name: "encoded slash", head: post(caller(), "/v1%2Fchat/completions"), reason: admission.HeaderInvalid},
+		{name: "no path", head: head(caller(), false, ":method", "POST"), reason: admission.HeaderInvalid},
+
+		// Headers.
+		{name: "unknown class", head: chatHead("x-deepseek-priority", "vip"), reason: admission.HeaderInvalid},
+		{name: "bad deadline", head: chatHead("x-request-timeout", "soon"), reason: admission.HeaderInvalid},
+		{name: "upgrade", head: chatHead("connection", "keep-alive, Upgrade", "upgrade", "websocket"), reason: admission.UpgradeRefused},
+		{name: "extended CONNECT", head: chatHead(":protocol", "websocket"), reason: admission.UpgradeRefused},
+		{name: "gRPC on a JSON path", head: post(caller(), "/v1/chat/completions", "content-type", "application/grpc"), reason: admission.BodyType},
+		{name: "JSON on a gRPC path", head: post(caller(), "/inference.Service/Generate", "content-type", "application/json"), reason: admission.BodyType},
+		{name: "form", head: post(caller(), "/v1/chat/completions", "content-type", "multipart/form-data"), reason: admission.BodyType},
+		{name: "coded body", head: chatHead("content-encoding", "gzip"), reason: admission.BodyEncoding},
+		{name: "announced too large", head: chatHead("content-length", "4194305"), reason: admission.BodyTooLarge},
+		{name: "content-length of letters", head: chatHead("content-length", "many"), reason: admission.HeaderInvalid},
+
+		// Bodies.
+		{name: "too large", head: chatHead(), body: chatBody + big, reason: admission.BodyTooLarge},
+		{name: "broken", head: chatHead(), body: `{"model":`, reason: admission.BodyInvalid},
+		{name: "duplicate", head: chatHead(), body: `{"model":"deepseek-v4","model":"x","messages":[]}`, reason: admission.BodyDuplicate, param: "model"},
+		{name: "model twice in other letters", head: chatHead(), body: `{"model":"deepseek-v4","Model":"x","messages":[]}`, reason: admission.BodyDuplicate},
+		{name: "no messages", head: chatHead(), body: `{"model":"deepseek-v4"}`, reason: admission.BodyField, param: "messages"},
+		{name: "unknown model", head: chatHead(), body: `{"model":"gpt-4","messages":[{"role":"user","content":"x"}]}`, reason: admission.ModelUnknown, param: "model"},
+		{name: "model scope", head: chatHeadOf(narrow(func(id *identity.Identity) { id.Params = params("model=other") })), body: chatBody, reason: admission.ParameterDenied},
+		{name: "parameter scope", head: chatHeadOf(narrow(func(id *identity.Identity) { id.Params = params("max_tokens<=16") })),
+			body: `{"model":"deepseek-v4","max_tokens":17,"messages":[{"role":"user","content":"x"}]}`, reason: admission.ParameterDenied, param: "max_tokens"},
+
+		// E2: loud.
+		{name: "route profile unknown", head: attributes(chatHead(), cel("profile"), "nowhere"), reason: admission.OverrideInvalid},
+		{name: "route key unknown", head: attributes(chatHead(), cel("maxwait"), "1s"), reason: admission.OverrideInvalid},
+		{name: "route would loosen", head: attributes(chatHead(), cel("maxWait"), "1h"), reason: admission.OverrideInvalid},
+		{name: "initial metadata key unknown", head: chatHead(), md: []string{"weir-klass", "batch"}, reason: admission.OverrideInvalid},
+		{name: "initial metadata value unknown", head: chatHead(), md: []string{"weir-class", "vip"}, reason: admission.OverrideInvalid},
+		{name: "route and initial metadata disagree", head: attributes(chatHead(), cel("function"), "chat_completion"), md: []string{"weir-function", "other"}, reason: admission.OverrideInvalid},
+		{name: "request body NONE", head: chatHead(), modes: bodies(filterv3.ProcessingMode_NONE, filterv3.ProcessingMode_NONE), reason: admission.OverrideInvalid},
+		{name: "request body STREAMED", head: chatHead(), modes: bodies(filterv3.ProcessingMode_STREAMED, filterv3.ProcessingMode_NONE), reason: admission.OverrideInvalid},
+		{name: "request body BUFFERED_PARTIAL", head: chatHead(), modes: bodies(filterv3.ProcessingMode_BUFFERED_PARTIAL, filterv3.ProcessingMode_NONE), reason: admission.OverrideInvalid},
+	}
+	for _, tc := range cases {
+		t.Run(tc.name, func(t *testing.T) {
+			d := newTestDesk()
+			h := open(t, d)
+			e := h.call(tc.md...)
+			if tc.modes != nil {
+				e.modes = tc.modes
+			}
+			e.send(tc.head)
+			r := e.next()
+			if tc.body != "" {
+				if kindOf(r) != "request_headers" {
+					t.Fatalf("headers answered by %v", r)
+				}
+				e.send(reqBody(tc.body, true))
+				r = e.next()
+			}
+			checkRefusal(t, r, tc.reason, tc.param)
+			_ = e.hangUp(true)
+			h.ended()
+			if len(d.visits) != 0 {
+				t.Error("the desk was asked")
+			}
+			if len(d.refused) != 1 || d.refused[0].Reason != tc.reason {
+				t.Errorf("observers heard %v", d.refused)
+			}
+			if tc.reason == admission.OverrideInvalid && len(h.faults) == 0 {
+				t.Error("the operator was not told")
+			}
+		})
+	}
+}
+
+func chatHeadOf(id *identity.Identity) *extprocv3.ProcessingRequest {
+	return withMetadata(chatHead(), id.Fields())
+}
+
+func params(scopes ...string) []identity.Param {
+	_, p, err := identity.ParseScopes(scopes)
+	if err != nil {
+		panic(err) // a test's own mistake
+	}
+	return p
+}
+
+func checkRefusal(t *testing.T, r *extprocv3.ProcessingResponse, want admission.Reason, param string) {
+	t.Helper()
+	im := r.GetImmediateResponse()
+	if im == nil {
+		t.Fatalf("reply %v, want a refusal", r)
+	}
+	row := want.Row()
+	set, _ := mutations(r)
+	if set[headerReason] != row.Name || int(im.GetStatus().GetCode()) != row.HTTP {
+		t.Fatalf("%s %d, want %s %d: %s", set[headerReason], im.GetStatus().GetCode(), row.Name, row.HTTP, im.GetBody())
+	}
+	if im.GetGrpcStatus() != nil {
+		return
+	}
+	var body struct {
+		Error struct{ Message, Type, Code, Param string }
+	}
+	if err := json.Unmarshal(im.GetBody(), &body); err != nil || body.Error.Type != row.Type || body.Error.Code != row.Code {
+		t.Errorf("body %s (%v), want type %s code %s", im.GetBody(), err, row.Type, row.Code)
+	}
+	if param != "" && body.Error.Param != param {
+		t.Errorf("param %q, want %q", body.Error.Param, param)
+	}
+	if row.HTTP == 401 && set["www-authenticate"] == "" {
+		t.Error("401 without a challenge")
+	}
+	if got := r.GetDynamicMetadata().GetFields()[decisionNamespace].GetStructValue().GetFields()["reason"].GetStringValue(); got != row.Name {
+		t.Errorf("metadata says %q", got)
+	}
+}
+
+// TestGRPCRefusal: a gRPC caller gets the status of the table, never a bare
+// 14 for a quota, and plain words.
+func TestGRPCRefusal(t *testing.T) {
+	for _, reason := range []admission.Reason{admission.QuotaRequests, admission.QueueFull, admission.BreakerOpen} {
+		h := open(t, newTestDesk(verdict{reason: reason}))
+		e := h.call()
+		e.send(grpcHead())
+		im := e.next().GetImmediateResponse()
+		if im == nil || int(im.GetGrpcStatus().GetStatus()) != reason.Row().GRPC || strings.ContainsAny(string(im.GetBody()), "{\n") {
+			t.Errorf("%v: %v", reason, im)
+		}
+		_ = e.hangUp(true)
+		h.ended()
+	}
+}
+
+// TestDeskRequest: what the desk is told of a call.
+func TestDeskRequest(t *testing.T) {
+	ask := func(t *testing.T, p *policy.Policy, head *extprocv3.ProcessingRequest, body string, md ...string) *admission.Request {
+		t.Helper()
+		d := newTestDesk()
+		h := openWith(t, d, p)
+		e := h.call(md...)
+		e.send(head)
+		r := e.next()
+		if body != "" {
+			e.send(reqBody(body, true))
+			r = e.next()
+		}
+		if d.last() == nil {
+			t.Fatalf("the desk was not asked: %v", r)
+		}
+		_ = e.hangUp(true)
+		h.ended()
+		d.even(t)
+		return d.last().request
+	}
+	t.Run("chat", func(t *testing.T) {
+		r := ask(t, rules(), chatHead("x-deepseek-priority", "2", "x-request-timeout", "1500"),
+			`{"model":"deepseek-chat","stream":true,"max_tokens":100,"n":2,"messages":[{"role":"user","content":"hello"}]}`)
+		if r.Model != "deepseek-v4" || !r.Stream || r.MaxOut != 200 || r.Class != policy.Batch || r.Function != "chat_completion" ||
+			r.Identity.Tenant != "acme" || r.Fixed != 0 || r.Prompt == 0 || r.Body == 0 || r.GRPC || len(r.ID) != 32 {
+			t.Errorf("%+v", r)
+		}
+		if got := r.Deadline.Sub(r.Received).Milliseconds(); got != 1500 {
+			t.Errorf("deadline after %d ms", got)
+		}
+	})
+	t.Run("raw_value and value are one", func(t *testing.T) { // agentgateway#1775
+		m := chatHead("x-deepseek-priority", "2")
+		for i, kv := range m.GetRequestHeaders().GetHeaders().GetHeaders() {
+			switch i % 3 {
+			case 0:
+				kv.Value, kv.RawValue = string(kv.RawValue), nil
+			case 1:
+				kv.Value = string(kv.RawValue)
+			}
+		}
+		if r := ask(t, rules(), m, chatBody); r.Class != policy.Batch {
+			t.Errorf("class %v", r.Class)
+		}
+	})
+	t.Run("bytes that are not UTF-8 are ignored", func(t *testing.T) { // envoy#32607
+		m := chatHead()
+		hs := m.GetRequestHeaders().GetHeaders()
+		hs.Headers = append(hs.Headers, &corev3.HeaderValue{Key: "x-trace", RawValue: []byte("\xe4\xb8")})
+		ask(t, rules(), m, chatBody)
+	})
+	t.Run("clamped", func(t *testing.T) { // K1
+		id := caller()
+		id.Params = params("max_tokens<=16")
+		if r := ask(t, rules(), chatHeadOf(id), chatBody); r.MaxOut != 16 {
+			t.Errorf("MaxOut %d", r.MaxOut)
+		}
+	})
+	t.Run("json", func(t *testing.T) {
+		r := ask(t, rules(), post(caller(), "/v1/rerank"), `{"query":"x","documents":["a"]}`)
+		if r.Fixed != 300 || r.Model != "deepseek-v4" {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("grpc", func(t *testing.T) {
+		r := ask(t, rules(), grpcHead("grpc-timeout", "2S"), "")
+		if r.Fixed != 700 || !r.GRPC || r.Model != "deepseek-v4" || r.Deadline.Sub(r.Received).Seconds() != 2 {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("upload", func(t *testing.T) {
+		if r := ask(t, rules(), post(caller(), "/v1/audio/transcriptions"), ""); r.Fixed != 900 {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("upgrade by policy", func(t *testing.T) {
+		p := rules(func(p *policy.Policy) { p.Upgrade = policy.OpaqueUpgrade })
+		if r := ask(t, p, head(caller(), false, ":method", "GET", ":path", "/socket", "upgrade", "websocket"), ""); r.Fixed != 50 {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("route narrows", func(t *testing.T) { // E2
+		r := ask(t, rules(), attributes(chatHead(), cel("class"), "standard", cel("maxWait"), "300ms", cel("models"), ""), chatBody,
+			"weir-class", "batch", "weir-maxwait", "100ms")
+		if r.Class != policy.Batch || r.Policy.MaxWait[policy.Batch].Milliseconds() != 100 {
+			t.Errorf("class %v wait %v", r.Class, r.Policy.MaxWait)
+		}
+	})
+	t.Run("tenant rule caps the class", func(t *testing.T) {
+		low := policy.Batch
+		p := rules(func(p *policy.Policy) {
+			p.Tenants = []policy.TenantRule{{Match: policy.Match{Tenant: "acme"}, Class: &low}}
+		})
+		if r := ask(t, p, chatHead(), chatBody); r.Class != policy.Batch {
+			t.Errorf("class %v", r.Class)
+		}
+	})
+}
+
+// TestVerify: identity.from extproc.
+func TestVerify(t *testing.T) {
+	p := rules(func(p *policy.Policy) {
+		p.Identity.From = policy.FromExtProc
+		p.Identity.Preflight = true
+	})
+	verify := func(_ context.Context, values func(string) []string) (*identity.Identity, error) {
+		switch v := values("authorization"); {
+		case len(v) == 0:
+			return nil, identity.Unauthenticated("weir", identity.CodeTokenMissing, "A bearer token is required.")
+		case len(v) > 1:
+			return nil, identity.Unauthenticated("weir", identity.CodeTokenDuplicate, "One header only.")
+		case v[0] == "Bearer away":
+			return nil, identity.Unavailable("No keys.")
+		case v[0] != "Bearer good":
+			return nil, identity.Unauthenticated("weir", identity.CodeTokenSignature, "The signature does not fit.")
+		}
+		return caller(), nil
+	}
+	// Metadata that would admit must not help here.
+	base := []string{":method", "POST", ":path", "/v1/chat/completions", "content-type", "application/json"}
+	for _, tc := range []struct {
+		name  string
+		extra []string
+		want  admission.Reason // Admitted = headers pass
+	}{
+		{"good", []string{"authorization", "Bearer good"}, admission.Admitted},
+		{"missing", nil, admission.TokenMissing},
+		{"two", []string{"authorization", "Bearer good", "authorization", "Bearer good"}, admission.TokenMalformed},
+		{"forged", []string{"authorization", "Bearer bad"}, admission.TokenInvalid},
+		{"not UTF-8", []string{"authorization", "Bearer \xff"}, admission.TokenInvalid},
+		{"keys away", []string{"authorization", "Bearer away"}, admission.KeysUnavailable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := newTestDesk()
+			h := openWith(t, d, p, func(o *Options) { o.Verify = verify })
+			e := h.call()
+			e.send(head(caller(), false, append(base, tc.extra...)...))
+			r := e.next()
+			if tc.want == admission.Admitted {
+				if kindOf(r) != "request_headers" {
+					t.Fatalf("reply %v", r)
+				}
+			} else {
+				checkRefusal(t, r, tc.want, "")
+			}
+			_ = e.hangUp(true)
+			h.ended()
+		})
+	}
+	t.Run("preflight", func(t *testing.T) { // envoy#6181, #14233
+		d := newTestDesk()
+		h := openWith(t, d, p, func(o *Options) { o.Verify = verify })
+		e := h.call()
+		e.send(head(nil, true, ":method", "OPTIONS", ":path", "/v1/chat/completions", "origin", "https://a.example", "access-control-request-method", "POST"))
+		if r := e.next(); kindOf(r) != "request_headers" {
+			t.Errorf("reply %v", r)
+		}
+		_ = e.hangUp(true)
+		h.ended()
+		if len(d.visits) != 0 {
+			t.Error("a preflight was charged")
+		}
+		e = h.call()
+		e.send(head(nil, true, ":method", "OPTIONS", ":path", "/v1/chat/completions"))
+		checkRefusal(t, e.next(), admission.TokenMissing, "")
+		_ = e.hangUp(true)
+		h.ended()
+	})
+	t.Run("no verifier", func(t *testing.T) {
+		h := openWith(t, newTestDesk(), p)
+		e := h.call()
+		e.send(head(caller(), false, append(base, "authorization", "Bearer good")...))
+		checkRefusal(t, e.next(), admission.IdentityMissing, "")
+		_ = e.hangUp(true)
+		h.ended()
+	})
+}
+
+// TestForeignMetadata: identity.from metadata, the claims of another filter.
+func TestForeignMetadata(t *testing.T) {
+	p := rules(func(p *policy.Policy) {
+		p.Identity.From = policy.FromMetadata
+		p.Identity.Metadata.Key = "payload"
+	})
+	d := newTestDesk()
+	h := openWith(t, d, p)
+	send := func(ns string, f map[string]any) *extprocv3.ProcessingResponse {
+		s, err := structpb.NewStruct(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := chatHead()
+		m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{ns: s}}
+		e := h.call()
+		e.send(m)
+		r := e.next()
+		_ = e.hangUp(true)
+		h.ended()
+		return r
+	}
+	good := map[string]any{"payload": map[string]any{"tenant": "acme", "scope": "llm_service chat_completion"}}
+	if r := send("envoy.filters.http.jwt_authn", good); kindOf(r) != "request_headers" {
+		t.Errorf("reply %v", r)
+	}
+	for _, ns := range []string{"envoy.filters.http.ext_authz", "other"} {
+		checkRefusal(t, send(ns, good), admission.IdentityMissing, "")
+	}
+}
+
+// TestModelList: open models only, charged nothing.
+func TestModelList(t *testing.T) {
+	p := rules(func(p *policy.Policy) {
+		p.Models = append(p.Models, policy.Model{Name: "small", Pools: []string{"chat-int8"}}, policy.Model{Name: "hidden", Pools: []string{"chat-int8"}})
+		p.Tenants = []policy.TenantRule{{Match: policy.Match{Tenant: "acme"}, Models: []string{"deepseek-v4", "small"}}}
+	})
+	list := func(id *identity.Identity, md ...string) []string {
+		d := newTestDesk()
+		h := openWith(t, d, p)
+		e := h.call(md...)
+		e.send(head(id, true, ":method", "GET", ":path", "/v1/models"))
+		im := e.next().GetImmediateResponse()
+		var out struct {
+			Object string
+			Data   []struct{ ID, Object string }
+		}
+		if err := json.Unmarshal(im.GetBody(), &out); err != nil || out.Object != "list" || im.GetStatus().GetCode() != 200 {
+			t.Fatalf("%v: %v", im, err)
+		}
+		_ = e.hangUp(true)
+		h.ended()
+		if len(d.visits) != 0 {
+			t.Error("the desk was asked")
+		}
+		names := []string{}
+		for _, m := range out.Data {
+			names = append(names, m.ID)
+		}
+		return names
+	}
+	if got := strings.Join(list(caller()), " "); got != "deepseek-v4 small" {
+		t.Errorf("tenant's rule: %s", got)
+	}
+	scoped := caller()
+	scoped.Params = params("model=small|hidden")
+	if got := strings.Join(list(scoped), " "); got != "small" {
+		t.Errorf("caller's scope: %s", got)
+	}
+	if got := strings.Join(list(caller(), "weir-models", "deepseek-v4,hidden"), " "); got != "deepseek-v4" {
+		t.Errorf("route: %s", got)
+	}
+}
+
+// TestShadowAndPass: refusals about what is asked are recorded and lifted,
+// those about who asks stand (O4).
+func TestShadowAndPass(t *testing.T) {
+	for _, mode := range []policy.Mode{policy.Shadow, policy.Pass} {
+		p := rules(func(p *policy.Policy) {
+			p.Mode = mode
+			for i := range p.Classes {
+				p.Classes[i].Mode = mode
+			}
+		})
+		d := newTestDesk()
+		h := openWith(t, d, p)
+		e := h.call()
+		e.send(chatHead())
+		e.want("request_headers")
+		e.send(reqBody(`{"model":`, true))
+		r := e.next()
+		if kindOf(r) != "request_body" {
+			t.Fatalf("reply %v", r)
+		}
+		log := r.GetDynamicMetadata().GetFields()[decisionNamespace].GetStructValue().GetFields()
+		if log["intended"].GetStringValue() != "body_invalid" || !log["shadow"].GetBoolValue() {
+			t.Errorf("metadata %v", log)
+		}
+		e.send(answered("400", via, true))
+		e.want("response_headers")
+		_ = e.hangUp(true)
+		h.ended()
+
+		e = h.call()
+		e.send(head(nil, false, ":method", "POST", ":path", "/v1/chat/completions"))
+		checkRefusal(t, e.next(), admission.IdentityMissing, "")
+		_ = e.hangUp(true)
+		h.ended()
+	}
+}
+
+// TestPrecheck: a cheap refusal before the body is buffered.
+func TestPrecheck(t *testing.T) {
+	d := newTestDesk()
+	no := admission.Decide(admission.BreakerOpen, "")
+	d.precheck = &no
+	h := open(t, d)
+	for _, m := range []*extprocv3.ProcessingRequest{chatHead(), grpcHead()} {
+		e := h.call()
+		e.send(m)
+		checkRefusal(t, e.next(), admission.BreakerOpen, "")
+		_ = e.hangUp(true)
+		h.ended()
+	}
+	if len(d.visits)+len(d.refused) != 0 {
+		t.Error("the desk heard of its own refusal, or was asked")
+	}
+}

@@ -1,0 +1,278 @@
+package extproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirproxy/weir/admission"
+)
+
+// Server is the ext_proc service. Register it on a grpc.Server made with
+// ServerOptions.
+type Server struct {
+	extprocv3.UnimplementedExternalProcessorServer
+
+	o       Options
+	closing chan struct{} // closed by Shutdown: let go of what is judged
+	once    sync.Once
+	streams atomic.Int64
+	readers sync.WaitGroup
+}
+
+// NewServer makes a service. Desk and Policy must be set.
+func NewServer(o Options) (*Server, error) {
+	if o.Desk == nil || o.Policy == nil {
+		return nil, errors.New("extproc: Options.Desk and Options.Policy are required")
+	}
+	return &Server{o: o, closing: make(chan struct{})}, nil
+}
+
+// Register adds the service to a gRPC server.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	extprocv3.RegisterExternalProcessorServer(r, s)
+}
+
+// Streams is how many side streams are open.
+func (s *Server) Streams() int64 { return s.streams.Load() }
+
+// Shutdown lets go of every stream whose request is judged: it is closed with
+// OK and its answer runs on through Envoy, charged by estimate. Streams that
+// are still to be judged stay until they are; drain the desk first, so that
+// these are refused. It returns when no stream is left, or with ctx's error.
+// It may be called more than once.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.once.Do(func() { close(s.closing) })
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s.streams.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("extproc: %d streams left: %w", s.streams.Load(), ctx.Err())
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// Wait returns when the readers of all streams have ended. Streams end with
+// their connection, so stop the gRPC server first.
+func (s *Server) Wait() { s.readers.Wait() }
+
+// stream is one call of Process. Two goroutines share it: the reader calls
+// Recv all the time and answers at once where it can, the handler watches
+// holds and the shutdown. The lock holds the conversation and Send.
+type stream struct {
+	server *Server
+	wire   extprocv3.ExternalProcessor_ProcessServer
+
+	mu     sync.Mutex
+	talk   conversation
+	over   bool // nothing may be sent any more
+	result error
+
+	watched bool                   // the hold was handed to the handler
+	holds   chan (<-chan struct{}) // a hold began: its Ready
+	done    chan struct{}          // closed when over
+}
+
+// Process serves one side stream: one HTTP request.
+func (s *Server) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
+	st := &stream{server: s, wire: wire, holds: make(chan (<-chan struct{}), 1), done: make(chan struct{})}
+	st.talk.o = &s.o
+	st.talk.ctx = wire.Context()
+	if md, ok := metadata.FromIncomingContext(wire.Context()); ok {
+		st.talk.initial, st.talk.badStart = initialOverrides(md)
+	}
+	s.streams.Add(1)
+	defer s.streams.Add(-1)
+	s.readers.Go(st.read)
+	return st.watch()
+}
+
+// watch waits for the end of the stream, of a hold, or of the process.
+func (st *stream) watch() error {
+	closing := st.server.closing
+	var ready <-chan struct{}
+	for {
+		select {
+		case <-st.done:
+			return st.result
+		case ready = <-st.holds:
+		case <-ready:
+			ready = nil
+			st.step(func(now time.Time) error {
+				if st.talk.state == held { // else Envoy was first
+					st.talk.decide(now)
+				}
+				return nil
+			})
+		case <-closing:
+			closing = nil
+			st.release()
+		}
+	}
+}
+
+// read takes messages until the stream ends. It never waits for a decision.
+func (st *stream) read() {
+	for {
+		in, err := st.wire.Recv()
+		if err != nil {
+			st.mu.Lock()
+			st.end(err, false, false)
+			st.mu.Unlock()
+			return
+		}
+		received := time.Now()
+		at := "undecodable"
+		st.step(func(now time.Time) error {
+			m, err := decode(in)
+			if err != nil {
+				return violation("%v", err)
+			}
+			at = m.phase.String()
+			return st.talk.receive(now, &m)
+		})
+		if h := st.server.o.Hooks.Observed; h != nil {
+			h(at, time.Now().Sub(received))
+		}
+	}
+}
+
+// step runs one event of the conversation and sends what follows. After an
+// error or a panic the stream is over.
+func (st *stream) step(event func(now time.Time) error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.over {
+		return
+	}
+	defer st.recovered()
+	err := event(time.Now())
+	if st.flush() != nil {
+		st.end(io.ErrClosedPipe, true, false)
+		return
+	}
+	if err != nil {
+		st.server.o.fault(st.talk.ctx, FaultProtocol, err.Error())
+		st.end(status.Error(codes.InvalidArgument, err.Error()), false, false)
+		return
+	}
+	if ready := st.talk.ready(); ready != nil && !st.watched {
+		st.watched = true
+		st.holds <- ready // one hold a stream: there is room
+	}
+	if st.leaving() {
+		st.end(nil, false, true)
+	}
+}
+
+// flush sends what the conversation has to say.
+func (st *stream) flush() error {
+	for i := range st.talk.out {
+		if err := st.wire.Send(encode(&st.talk.out[i])); err != nil {
+			st.talk.out = st.talk.out[:0]
+			return err
+		}
+	}
+	st.talk.out = st.talk.out[:0]
+	return nil
+}
+
+// leaving reports a shutdown that may let go of this stream.
+func (st *stream) leaving() bool {
+	select {
+	case <-st.server.closing:
+		return st.talk.state.judged()
+	default:
+		return false
+	}
+}
+
+func (st *stream) release() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.over && st.leaving() {
+		st.end(nil, false, true)
+	}
+}
+
+// end is the only way in which a stream ends; the lock is held. cause is what
+// Recv or the conversation said; a status error of ours is returned as it is.
+func (st *stream) end(cause error, undelivered, drained bool) {
+	if st.over {
+		return
+	}
+	st.over = true
+	st.result = errInternal // holds if what follows panics
+	defer close(st.done)
+	defer st.swallow()
+	now := time.Now()
+	unjudged := st.talk.ended(undelivered, drained)
+	switch {
+	case cause != nil && own(cause):
+		st.result = cause
+	case unjudged != nil:
+		// Envoy has gone or is told: never OK, which would mean "go on".
+		st.result = status.Error(codes.Canceled, unjudged.Error())
+	default:
+		st.result = nil
+	}
+	if h := st.server.o.Hooks.Finished; h != nil {
+		h(st.talk.ctx, st.talk.summary(now, st.result))
+	}
+}
+
+// errInternal is what a stream ends with after a panic.
+var errInternal = status.Error(codes.Internal, "weir: internal error")
+
+// own tells our own errors from the transport's.
+func own(err error) bool {
+	c := status.Code(err)
+	return c == codes.InvalidArgument || c == codes.Internal
+}
+
+// recovered turns a panic into an error answer: an immediate one while the
+// request is not judged, else an error status; never an open door.
+func (st *stream) recovered() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	st.server.o.fault(st.talk.ctx, FaultPanic, fmt.Sprintf("%T at:\n%s", v, debug.Stack()))
+	st.talk.out = st.talk.out[:0]
+	st.fail()
+	if !st.over {
+		st.end(errInternal, false, false)
+	}
+}
+
+// fail answers an unjudged request with 500.
+func (st *stream) fail() {
+	defer st.swallow()
+	if st.over || st.talk.state.judged() {
+		return
+	}
+	d := admission.Decide(admission.Internal, "")
+	im := render(&d, &scene{now: time.Now(), id: st.talk.call.id, grpc: st.talk.call.grpc})
+	_ = st.wire.Send(encode(&reply{phase: requestHeaders, immediate: im})) // the stream ends either way
+}
+
+// swallow keeps a panic in the clean-up from ending the process.
+func (st *stream) swallow() {
+	if v := recover(); v != nil {
+		st.server.o.fault(st.talk.ctx, FaultPanic, fmt.Sprintf("%T in clean-up", v))
+	}
+}
