@@ -33,7 +33,10 @@ type shape struct {
 	pattern  string  // string: a regular expression; "" = none
 	item     *shape  // list and map
 	fields   []fieldShape
-	zero     bool // duration: a bare 0 is taken; ratio: 0 is
+	one      []string // object: exactly one of these keys
+	notBoth  []string // object: at most one of these keys
+	unique   bool     // list: no item twice
+	zero     bool     // duration: a bare 0 is taken; ratio: 0 is
 }
 
 type fieldShape struct {

@@ -59,7 +59,7 @@ type Breaker struct {
 	ReleaseStep      time.Duration // 5s a step
 	Progressive      bool          // B5: 30s, then 5min
 	DynamicThreshold bool          // B4
-	Off              bool
+	Off              bool          // disabled in the file
 }
 
 // Estimate bounds the cost prediction.

@@ -128,13 +128,15 @@ func storeTable() codec[Store] {
 	memory := object(
 		key("maxTenants", func(s *Store) *int { return &s.MaxTenants }, whole[int](1, 10_000_000)),
 	)
-	return objectThen(func(d *decoder, n *yaml.Node, at string, _ *Store, has func(string) bool) {
+	c := objectThen(func(d *decoder, n *yaml.Node, at string, _ *Store, has func(string) bool) {
 		if has("memory") && has("redis") {
 			d.report(n, at, "", "must have one of memory and redis, not both")
 		}
 	}, withoutRedis(group("memory", memory)),
 		key("redis", func(s *Store) **Redis { return &s.Redis }, pointer(redisTable(), defaultRedis)),
 	)
+	c.shape.notBoth = []string{"memory", "redis"}
+	return c
 }
 
 // withoutRedis leaves the memory store out of a dump that names Redis.

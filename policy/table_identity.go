@@ -47,7 +47,7 @@ func issuerTable() codec[Issuer] {
 }
 
 func jwksTable() codec[JWKS] {
-	return objectThen(checkJWKS,
+	c := objectThen(checkJWKS,
 		key("file", func(j *JWKS) *string { return &j.File }, fileName()),
 		key("url", func(j *JWKS) *string { return &j.URL }, maybe(webAddress(keyServerRule), noValue)),
 		key("ca", func(j *JWKS) *string { return &j.CA }, fileName()),
@@ -56,6 +56,8 @@ func jwksTable() codec[JWKS] {
 		key("staleFor", func(j *JWKS) *time.Duration { return &j.StaleFor }, duration(0, 720*time.Hour, true)),
 		key("timeout", func(j *JWKS) *time.Duration { return &j.Timeout }, duration(10*time.Millisecond, 30*time.Second, false)),
 	)
+	c.shape.one = []string{"file", "url"}
+	return c
 }
 
 func checkJWKS(d *decoder, n *yaml.Node, at string, j *JWKS, has func(string) bool) {

@@ -108,7 +108,7 @@ func breakerTable() codec[Breaker] {
 		key("releaseStep", func(b *Breaker) *time.Duration { return &b.ReleaseStep }, duration(100*time.Millisecond, time.Hour, false)),
 		key("coolDown", func(b *Breaker) *bool { return &b.Progressive }, coolDown),
 		key("dynamicThreshold", func(b *Breaker) *bool { return &b.DynamicThreshold }, boolean()),
-		key("off", func(b *Breaker) *bool { return &b.Off }, boolean()),
+		key("disabled", func(b *Breaker) *bool { return &b.Off }, boolean()),
 	)
 }
 

@@ -184,6 +184,9 @@ func limit() codec[Limit] {
 	}
 	fields = append(fields, key("per", func(l *limitDraft) *time.Duration { return &l.per }, maybe(duration(time.Second, maxPer, false), noValue)))
 	draft := objectThen(checkLimit, fields...)
+	for _, unit := range unitNames() {
+		draft.shape.one = append(draft.shape.one, unit.name)
+	}
 	return codec[Limit]{
 		shape: draft.shape,
 		read: func(d *decoder, n *yaml.Node, at string, v *Limit) {

@@ -26,6 +26,7 @@ func words(names ...string) codec[string] {
 // unique refuses a list that says something twice.
 func unique[T comparable](c codec[[]T]) codec[[]T] {
 	read := c.read
+	c.shape.unique = true
 	c.read = func(d *decoder, n *yaml.Node, at string, v *[]T) {
 		read(d, n, at, v)
 		for i, one := range *v {
