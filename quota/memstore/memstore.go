@@ -247,25 +247,22 @@ func (s *Store) Usage(_ context.Context, now time.Time, tenant string) ([]quota.
 	return out, nil
 }
 
-// Seed tells a counter that is new here what it counts elsewhere: used[i] of
-// the claim's limit i, in the cell of now. Counters that exist are left as
-// they are, and so are concurrency and limits beyond len(used).
-func (s *Store) Seed(now time.Time, claim quota.Claim, used []int64) {
+// Raise makes a claim's windows count at least what they count elsewhere:
+// used[i] for its limit i, in the cell of now. Concurrency, and limits beyond
+// len(used), are left as they are; so is everything when there is no room.
+func (s *Store) Raise(now time.Time, claim quota.Claim, used []int64) {
 	tick := quota.Ticks(s.instant(now))
 	claims := [1]quota.Claim{claim}
 	set := s.lock(claims[:])
 	defer s.unlock(set)
-	sl := s.slot(set, tick, claim.Tenant)
-	if sl == nil {
+	var buf [4]pick
+	picks, err := s.find(buf[:0], set, tick, claims[:])
+	if err != nil {
 		return
 	}
-	f := sl.family(&claim, tick)
-	for i, l := range claim.Limits {
-		if i >= len(used) || f.counter(l) != nil {
-			continue
-		}
-		if c := s.newCounter(sl, f, l, tick); c != nil && c.period > 0 {
-			c.window.Add(c.period, tick, quota.Count(used[i]))
+	for i, p := range picks[:min(len(picks), len(used))] {
+		if more := quota.Count(used[i]) - p.counter.used(tick); more > 0 && p.counter.period > 0 {
+			p.counter.window.Add(p.counter.period, tick, more)
 		}
 	}
 }

@@ -1,0 +1,121 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+const dialTimeout = time.Second
+
+func withDefaults(c policy.Redis) (policy.Redis, error) {
+	if len(c.Addresses) == 0 {
+		return c, fmt.Errorf("redisstore: addresses: none given")
+	}
+	if c.Prefix == "" {
+		c.Prefix = "weir"
+	}
+	if strings.ContainsAny(c.Prefix, "{}") {
+		return c, fmt.Errorf("redisstore: prefix: %q has braces, which choose Redis' hash slot", c.Prefix)
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = 10 * time.Millisecond
+	}
+	if c.Pool <= 0 {
+		c.Pool = 32
+	}
+	if c.RetryAfterOutage <= 0 {
+		c.RetryAfterOutage = 250 * time.Millisecond
+	}
+	return c, nil
+}
+
+// dial makes a client. Nothing is connected yet.
+//
+// No call is ever retried: a decision that was not answered in its time is
+// taken elsewhere. The context's deadline bounds every step, the wait for a
+// connection included.
+func dial(c policy.Redis) (*conn, error) {
+	secure, err := tlsConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	longest := max(dialTimeout, c.Timeout)
+	return &conn{redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs:                 c.Addresses,
+		MasterName:            c.Master,
+		DB:                    c.DB,
+		Username:              c.Username,
+		Password:              c.Password.Reveal(),
+		Protocol:              2,
+		TLSConfig:             secure,
+		ContextTimeoutEnabled: true,
+		MaxRetries:            -1,
+		MinRetryBackoff:       -1,
+		MaxRetryBackoff:       -1,
+		DialTimeout:           dialTimeout,
+		DialerRetries:         1,
+		ReadTimeout:           longest,
+		WriteTimeout:          longest,
+		PoolTimeout:           longest,
+		PoolSize:              c.Pool,
+		PipelinePoolSize:      -1,
+		DisableIdentity:       true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	})}, nil
+}
+
+func tlsConfig(c policy.Redis) (*tls.Config, error) {
+	if !c.TLS {
+		return nil, nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
+	if t.ServerName == "" && len(c.Addresses) == 1 {
+		if host, _, err := net.SplitHostPort(c.Addresses[0]); err == nil {
+			t.ServerName = host
+		}
+	}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: ca: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("redisstore: ca: %s holds no PEM certificate", c.CA)
+		}
+	}
+	if c.Cert != "" || c.Key != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: cert %s, key %s: %w", c.Cert, c.Key, err)
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	return t, nil
+}
+
+// warm opens a part of the pool ahead of the first decisions, which have no
+// time for handshakes.
+func (c *conn) warm(ctx context.Context, pool int) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range (pool + 3) / 4 {
+		wg.Go(func() { _ = c.Ping(ctx).Err() }) // a miss shows at the first decision
+	}
+	wg.Wait()
+}

@@ -1,0 +1,261 @@
+// Package redisstore keeps quota counters in Redis, for replicas that share
+// them: a single server, Sentinel or Cluster, 6.2 or later.
+//
+// Each decision is one Lua script on the keys of one slot (design rule: all
+// keys of a tenant under one hash tag), by the server's clock, idempotent by
+// the request's id. Claims in several slots are asked slot by slot, the slot
+// quota.Shared first; when a later one refuses, the earlier ones get theirs
+// back, so in between they may refuse others for it but never admit too many.
+// Every key has a lifetime, set in the script that makes it.
+//
+// # While Redis is away
+//
+// A decision waits for Redis no longer than policy.Redis.Timeout (10 ms).
+// After the first miss, whatever its kind, the store decides by itself: each
+// replica holds to its share of every limit, max/replicas rounded down but at
+// least 1, counting its share of the last known usage. A counter's window so
+// admits at most its limit over all replicas, or one per replica where the
+// limit is smaller than their number, as long as the last known usage was
+// fresh; what other replicas used since is over and above. Concurrency starts
+// from what the replica itself granted while Redis was away, so together with
+// the calls that were running it may reach twice the limit.
+//
+// The background probe makes a new connection every RetryAfterOutage; when a
+// write answers in time, what was given is charged to Redis, by id and by
+// age, before Redis decides again. What Redis acknowledged in the last minute
+// is checked too, and charged again if a fail-over lost it. The journal of
+// these is bounded; what it had to drop is in Stats.
+//
+// A tenant the local store has no room for is refused with quota.ErrFull:
+// bounded memory goes before availability. See memstore.
+//
+// # Redis' own settings
+//
+// maxmemory-policy should be noeviction: the volatile policies drop counters,
+// which shows in Stats.Lost, and quotas loosen. A full server that refuses
+// writes counts as away. Counts are exact up to 2^53-1 and saturate there.
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota"
+	"github.com/weirproxy/weir/quota/memstore"
+)
+
+// Options are what the store needs beside policy.Redis.
+type Options struct {
+	Replicas   int           // weirs that share the limits; default 1
+	MaxTenants int           // tenants counted while Redis is away; default 100000
+	Hold       time.Duration // after this an unsettled reservation ends; default quota.DefaultHold
+	Journal    int           // requests kept for settling on return; default 65536
+}
+
+// Store is a quota.Store in Redis. Use New.
+type Store struct {
+	config  policy.Redis
+	options Options
+	prefix  string
+	hold    int64 // ms
+
+	client  atomic.Pointer[conn]
+	outage  atomic.Pointer[outage] // nil: Redis decides
+	local   *memstore.Store        // decides while Redis is away
+	known   *known
+	journal *journal
+	count   counts
+
+	wake chan struct{} // tells watch of an outage or of something to replay
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// conn is a client; a pointer to it can be swapped.
+type conn struct{ redis.UniversalClient }
+
+// ErrClosed is returned by a store after Close.
+var ErrClosed = errors.New("redisstore: closed")
+
+// New makes a store; it does not wait for Redis. Errors are of the
+// configuration: a prefix with braces, TLS files that cannot be read.
+func New(config policy.Redis, o Options) (*Store, error) {
+	config, err := withDefaults(config)
+	if err != nil {
+		return nil, err
+	}
+	o.Replicas = max(o.Replicas, 1)
+	if o.Hold <= 0 {
+		o.Hold = quota.DefaultHold
+	}
+	if o.Journal <= 0 {
+		o.Journal = 1 << 16
+	}
+	client, err := dial(config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Store{
+		config:  config,
+		options: o,
+		prefix:  config.Prefix,
+		hold:    quota.Period(o.Hold),
+		local:   memstore.New(memstore.Options{MaxTenants: o.MaxTenants, Hold: o.Hold}),
+		known:   newKnown(),
+		journal: newJournal(o.Journal),
+		wake:    make(chan struct{}, 1),
+		stop:    stop,
+	}
+	s.client.Store(client)
+	s.done.Go(func() { s.watch(ctx) })
+	return s, nil
+}
+
+// Close ends the background work, waits for it, and closes the connections.
+// What was not yet charged to Redis is lost.
+func (s *Store) Close() error {
+	s.stop()
+	s.done.Wait()
+	return s.client.Load().Close()
+}
+
+// budget is the time one decision may take in Redis. The caller's context
+// does not shorten it: an answer that nobody waits for would look like an
+// outage, and leave it open whether something was taken.
+func (s *Store) budget(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout-s.config.Timeout/10)
+}
+
+// Reserve implements quota.Store.
+func (s *Store) Reserve(ctx context.Context, now time.Time, id string, claims []quota.Claim) (quota.Verdict, error) {
+	groups := s.groups(claims)
+	if len(groups) == 0 {
+		return quota.Verdict{Allowed: true}, nil
+	}
+	if o := s.outage.Load(); o != nil {
+		return s.decide(now, id, claims, o.reason, false)
+	}
+	ctx, cancel := s.budget(ctx)
+	defer cancel()
+	v, failed, err := s.ask(ctx, now, id, groups)
+	if err == nil {
+		s.count.remote.Add(1)
+		if v.Allowed {
+			s.journal.granted(id, now, claims)
+		}
+		return v, nil
+	}
+	reason := s.miss(err, failed.tag)
+	return s.decide(now, id, claims, reason, true)
+}
+
+// ask puts the question to Redis, slot by slot. On an error it is unknown
+// which of them took something; failed is the slot that did not answer.
+func (s *Store) ask(ctx context.Context, now time.Time, id string, groups []group) (v quota.Verdict, failed *group, err error) {
+	var t quota.Tally
+	for i := range groups {
+		g := &groups[i]
+		reply, err := s.reserve(ctx, take, now, 0, id, g)
+		if err != nil {
+			return v, g, err
+		}
+		s.tell(&t, g, now, reply)
+		if reply.state != refused {
+			continue
+		}
+		// The others' waits count as well: the claims fit once all have room.
+		for j := i + 1; j < len(groups); j++ {
+			reply, err := s.reserve(ctx, check, now, 0, id, &groups[j])
+			if err != nil {
+				break
+			}
+			s.tell(&t, &groups[j], now, reply)
+		}
+		for j := range groups[:i] {
+			if _, err := s.settle(ctx, undo, now, id, &groups[j], quota.Amount{}); err != nil {
+				s.miss(err, groups[j].tag)
+				s.journal.giveBack(id, now, claimsOf(groups))
+				break
+			}
+		}
+		break
+	}
+	return t.Verdict(), nil, nil
+}
+
+// tell adds what a slot answered to the tally, and remembers the usage.
+func (s *Store) tell(t *quota.Tally, g *group, now time.Time, r reply) {
+	if r.state != repeated {
+		s.known.note(g, now, r)
+	}
+	if now.IsZero() {
+		now = time.UnixMilli(r.now)
+	}
+	for i := range g.limits {
+		l := &g.limits[i]
+		amount, used := l.claim.Amount.Of(l.limit.Unit), r.used[l.counter]
+		if r.state == repeated || !quota.Refuses(l.limit, amount, used) {
+			t.Fit(l.claim.Rule, l.limit, amount, used)
+			continue
+		}
+		var wait time.Duration
+		room := quota.Count(l.limit.Max) - amount
+		if w := r.windows[l.counter]; w != nil && room >= 0 {
+			wait = time.UnixMilli(w.FitsAt(g.counters[l.counter].period, r.now, room)).Sub(now)
+		}
+		t.Refuse(l.claim.Rule, l.limit, amount, used, wait)
+	}
+}
+
+// Settle implements quota.Store. It returns nil also when Redis is away: the
+// journal settles on its return.
+func (s *Store) Settle(ctx context.Context, now time.Time, id string, claims []quota.Claim, final quota.Amount) error {
+	groups := s.groups(claims)
+	if len(groups) == 0 {
+		return nil
+	}
+	if s.journal.isLocal(id) {
+		_ = s.local.Settle(ctx, now, id, s.share(claims), final) // memory does not fail
+	}
+	if s.journal.settle(id, now, claims, final, s.outage.Load() != nil) {
+		s.kick()
+		return nil
+	}
+	ctx, cancel := s.budget(ctx)
+	defer cancel()
+	for i := range groups {
+		lost, err := s.settle(ctx, settle, now, id, &groups[i], final)
+		if err != nil {
+			s.miss(err, groups[i].tag)
+			s.journal.unsettled(id)
+			s.kick()
+			return nil
+		}
+		s.count.lost.Add(uint64(lost))
+	}
+	return nil
+}
+
+// Usage implements quota.Store. While Redis is away it lists this replica's
+// share.
+func (s *Store) Usage(ctx context.Context, now time.Time, tenant string) ([]quota.Counter, error) {
+	if s.outage.Load() != nil {
+		return s.local.Usage(ctx, now, tenant)
+	}
+	counters, err := s.list(ctx, now, tenant)
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: usage: %w", err)
+	}
+	counters = slices.DeleteFunc(counters, func(c quota.Counter) bool { return c.Used == 0 })
+	slices.SortFunc(counters, quota.Counter.Compare)
+	return counters, nil
+}

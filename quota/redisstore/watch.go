@@ -1,0 +1,185 @@
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/quota"
+)
+
+const (
+	replayBatch   = 256
+	replayWorkers = 8
+	replayTimeout = time.Second // of one request's replay
+	checkBatch    = 64          // acknowledged requests looked at for a fail-over's loss
+)
+
+// watch is the background work: it ends when ctx does.
+func (s *Store) watch(ctx context.Context) {
+	s.client.Load().warm(ctx, s.config.Pool)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		returned := s.outage.Load() != nil && s.await(ctx)
+		if s.outage.Load() == nil {
+			s.replay(ctx, s.client.Load())
+		}
+		if returned {
+			s.recheck(ctx)
+		}
+	}
+}
+
+// await probes until Redis is back, and returns then; false when ctx ends.
+func (s *Store) await(ctx context.Context) bool {
+	tick := time.NewTicker(s.config.RetryAfterOutage)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+		if s.comeBack(ctx) {
+			return true
+		}
+	}
+}
+
+// comeBack makes a new client: the old one's connections may be to a server
+// that was demoted. What is pending is told before Redis decides again.
+func (s *Store) comeBack(ctx context.Context) bool {
+	client, err := dial(s.config)
+	if err != nil {
+		return false // the TLS files are being replaced: the next probe sees
+	}
+	if !s.probe(ctx, client) || !s.replay(ctx, client) {
+		client.Close()
+		return false
+	}
+	client.warm(ctx, s.config.Pool)
+	old := s.client.Swap(client)
+	s.outage.Store(nil)
+	old.Close()
+	return true
+}
+
+// probe asks for a write in the slot that missed, in the time a decision has.
+func (s *Store) probe(ctx context.Context, c *conn) bool {
+	connect, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	tag := s.outage.Load().tag
+	if c.Exists(connect, s.key(tag, "p", "")).Err() != nil {
+		return false
+	}
+	once, cancelOnce := s.budget(ctx)
+	defer cancelOnce()
+	return c.Set(once, s.key(tag, "p", ""), "1", time.Minute).Err() == nil
+}
+
+// replay tells Redis everything pending; false when it went away meanwhile.
+func (s *Store) replay(ctx context.Context, c *conn) bool {
+	for {
+		tasks := s.journal.tasks(replayBatch)
+		if len(tasks) == 0 {
+			return true
+		}
+		if s.tellAll(ctx, c, tasks, func(t task, _ bool) {
+			s.journal.finish(t)
+			s.count.replayed.Add(1)
+		}) != nil {
+			return false
+		}
+	}
+}
+
+// recheck looks whether Redis still has what it acknowledged lately, newest
+// first, and charges again what a fail-over lost. It stops where a whole
+// batch is known.
+func (s *Store) recheck(ctx context.Context) {
+	for skip := 0; ; skip += checkBatch {
+		tasks := s.journal.acknowledged(skip, checkBatch)
+		var lost atomic.Int64
+		err := s.tellAll(ctx, s.client.Load(), tasks, func(t task, known bool) {
+			if !known {
+				lost.Add(1)
+				s.count.replayed.Add(1)
+				s.journal.again(t)
+			}
+		})
+		if err != nil || lost.Load() == 0 {
+			s.kick() // there may be ends to tell
+			return
+		}
+	}
+}
+
+// tellAll runs tasks on a few workers; done hears of each that succeeded. The
+// first outage ends it.
+func (s *Store) tellAll(ctx context.Context, c *conn, tasks []task, done func(t task, known bool)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	work := make(chan task, len(tasks))
+	for _, t := range tasks {
+		work <- t
+	}
+	close(work)
+	var wg sync.WaitGroup
+	for range min(replayWorkers, len(tasks)) {
+		wg.Go(func() {
+			for t := range work {
+				known, err := s.tellOne(ctx, c, t)
+				switch {
+				case err == nil:
+					done(t, known)
+				case ctx.Err() == nil && classify(err) == ReasonError:
+					s.count.dropped.Add(1)
+					s.journal.finish(t)
+				default:
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// tellOne charges one request: its reservation without asking, then its end.
+// Both are idempotent by id, so it does not matter what Redis knew; known
+// reports whether it knew the reservation everywhere.
+func (s *Store) tellOne(ctx context.Context, c *conn, t task) (known bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	groups := s.groups(t.claims)
+	known = true
+	for i := range groups {
+		if !t.reserve {
+			break
+		}
+		r, err := s.reserveOn(ctx, c, force, t.now, t.age, t.id, &groups[i])
+		if err != nil {
+			return false, err
+		}
+		known = known && r.state == repeated
+	}
+	for i := range groups {
+		if !t.settle {
+			break
+		}
+		lost, err := s.settleOn(ctx, c, settle, t.end, t.id, &groups[i], t.final)
+		if err != nil {
+			return false, err
+		}
+		s.count.lost.Add(uint64(lost))
+	}
+	return known, nil
+}
+
+var _ quota.Store = (*Store)(nil)
