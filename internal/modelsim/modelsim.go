@@ -99,7 +99,6 @@ func New(cfg Config) *Sim {
 		ReadHeaderTimeout: time.Minute,
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100_000},
-		BaseContext:       func(net.Listener) context.Context { return s.ctx },
 	}
 	s.work.Go(func() { s.engine.loop(s.ctx) })
 	return s
@@ -162,8 +161,8 @@ func (s *Sim) WaitIdle(ctx context.Context) error {
 	return nil
 }
 
-// Handler is the whole HTTP surface. It does not wait for its requests at
-// Close when it is served by somebody else's server.
+// Handler is the whole HTTP surface, gRPC included. Close ends its requests
+// and waits for them, whoever serves it.
 func (s *Sim) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", s.serveChat)
@@ -185,6 +184,10 @@ func (s *Sim) Handler() http.Handler {
 		s.work.Add(1)
 		s.mu.Unlock()
 		defer s.work.Done()
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.ctx, cancel)()
+		r = r.WithContext(ctx)
 		if isGRPC(r) {
 			s.serveGRPC(w, r)
 			return
