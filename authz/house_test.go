@@ -3,7 +3,9 @@ package authz
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,4 +167,10 @@ func verifyOne(tb testing.TB, v *Verifier, raw string) *identity.Identity {
 		tb.Fatalf("denied: %v", d)
 	}
 	return who.id
+}
+
+func newRandom(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+func pemOf(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

@@ -71,17 +71,23 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 
 func decodeMembers(d *json.Decoder, depth int) (map[string]any, error) {
 	object := map[string]any{}
-	folded := map[string]struct{}{}
+	var folded map[string]bool // folded forms of the keys that are not their own
 	for d.More() {
 		t, err := d.Token()
 		key, ok := t.(string)
 		if err != nil || !ok {
 			return nil, errNotJSON
 		}
-		if _, twice := folded[fold(key)]; twice {
+		same := fold(key)
+		if _, twice := object[same]; twice || folded[same] {
 			return nil, errDuplicate
 		}
-		folded[fold(key)] = struct{}{}
+		if same != key {
+			if folded == nil {
+				folded = map[string]bool{}
+			}
+			folded[same] = true
+		}
 		if object[key], err = decodeValue(d, depth+1); err != nil {
 			return nil, err
 		}
@@ -103,13 +109,21 @@ func decodeElements(d *json.Decoder, depth int) ([]any, error) {
 	return list, err
 }
 
-// fold maps names that differ in case alone to one name.
+// fold maps names that differ in case alone to one name, which is in lower
+// case where it is ASCII.
 func fold(s string) string {
+	plain := true
+	for i := range len(s) {
+		plain = plain && s[i] < utf8.RuneSelf && (s[i] < 'A' || s[i] > 'Z')
+	}
+	if plain {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		least := r
 		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
 			least = min(least, f)
 		}
-		return least
+		return unicode.ToLower(least)
 	}, s)
 }

@@ -1,0 +1,67 @@
+package authz
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseKeys(t *testing.T) {
+	ed, es, rs := keyPair(t, "EdDSA", "ed"), keyPair(t, "ES256", "es"), keyPair(t, "RS256", "rs")
+	with := func(m map[string]any, change map[string]any) map[string]any {
+		out := map[string]any{}
+		for k, v := range m {
+			out[k] = v
+		}
+		for k, v := range change {
+			out[k] = v
+		}
+		return out
+	}
+	allowed := []string{"EdDSA", "ES256", "RS256"}
+	for _, c := range []struct {
+		name string
+		key  any
+	}{
+		{"unknown type", map[string]any{"kty": "AKP", "alg": "ML-DSA-44", "pub": "AAAA"}},
+		{"symmetric", map[string]any{"kty": "oct", "k": "AAAA"}},
+		{"private Ed25519", with(ed.public, map[string]any{"d": "AAAA"})},
+		{"private RSA", with(rs.public, map[string]any{"p": "AAAA"})},
+		{"for encryption", with(ed.public, map[string]any{"use": "enc"})},
+		{"not to verify", with(ed.public, map[string]any{"key_ops": []any{"encrypt"}})},
+		{"alg of another type", with(ed.public, map[string]any{"alg": "ES256"})},
+		{"alg HS256", with(ed.public, map[string]any{"alg": "HS256"})},
+		{"alg not allowed", with(rs.public, map[string]any{"alg": "PS256"})},
+		{"alg a number", with(rs.public, map[string]any{"alg": 7})},
+		{"kid a number", with(ed.public, map[string]any{"kid": 7})},
+		{"X25519", with(ed.public, map[string]any{"crv": "X25519"})},
+		{"Ed25519 cut", with(ed.public, map[string]any{"x": "AAAA"})},
+		{"point off its curve", with(es.public, map[string]any{"x": es.public["y"]})},
+		{"RSA of 1024 bits", map[string]any{"kty": "RSA", "e": "AQAB", "n": strings.Repeat("w", 171)}},
+		{"RSA of 16384 bits", map[string]any{"kty": "RSA", "e": "AQAB", "n": "w" + strings.Repeat("w", 2730)}},
+		{"no object", "key"},
+		{"null", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// Alone it is no key set; beside a good key it is left out.
+			if _, err := parseKeys(keySetOf(t, c.key), allowed); err == nil {
+				t.Error("taken as a key")
+			}
+			set, err := parseKeys(keySetOf(t, c.key, ed.public), allowed)
+			if err != nil || len(set.all) != 1 || len(set.skipped) != 1 {
+				t.Errorf("beside a good key: %+v, %v", set, err)
+			}
+		})
+	}
+	for name, doc := range map[string]string{
+		"empty": "", "list": "[]", "no keys": `{"key":[]}`, "keys twice": `{"keys":[],"keys":[]}`, "keys no list": `{"keys":{}}`,
+		"too many": `{"keys":[` + strings.TrimSuffix(strings.Repeat("{},", maxKeys+1), ",") + `]}`,
+	} {
+		if _, err := parseKeys([]byte(doc), allowed); err == nil {
+			t.Errorf("%s taken as a key set", name)
+		}
+	}
+	set, err := parseKeys(keySetOf(t, ed.public, es.without("alg"), rs.without("alg", "use")), allowed)
+	if err != nil || len(set.all) != 3 || set.byID["es"][0].alg != "ES256" || set.byID["rs"][0].alg != "RS256" {
+		t.Errorf("good set: %+v, %v", set, err)
+	}
+}
