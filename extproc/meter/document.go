@@ -262,6 +262,9 @@ func (d *document) word(n node, s []byte) {
 
 // number reads a count: not negative, a fraction rounded up.
 func number(s []byte) (int64, bool) {
+	if len(s) == 0 || s[0]-'0' > 9 {
+		return 0, false
+	}
 	if v, err := strconv.ParseInt(string(s), 10, 64); err == nil {
 		return v, v >= 0
 	}

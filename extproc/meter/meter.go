@@ -168,8 +168,9 @@ func sniff(p []byte) form {
 
 func (m *Meter) readJSON(p []byte) {
 	if m.sum.events > 0 {
-		return // nothing follows the document but white space
+		return
 	}
+	m.walk.once = true
 	m.walk.feed(p)
 	if m.walk.state == atEnd {
 		m.commit()

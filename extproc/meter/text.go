@@ -66,7 +66,7 @@ func cost(lead byte) uint8 {
 }
 
 // tokens is the estimate, at least 1 for any text.
-func (t *textCount) tokens() int64 { return (t.quarters + 3) / 4 }
+func (t *textCount) tokens() int64 { return max((t.quarters+3)/4, min(t.bytes, 1)) }
 
 // begin starts another text.
 func (t *textCount) begin() { t.class, t.run = classSpace, 0 }
@@ -110,8 +110,8 @@ func (t *textCount) byte(c byte) {
 	case classWide:
 		t.quarters += int64(wideCost[c])
 	case classSpace:
-		if t.quarters == 0 || t.run%16 == 2 { // alone, or an indent
-			t.quarters++
+		if t.run%16 == 2 { // an indent; a single space belongs to its word
+			t.quarters += 4
 		}
 	}
 }

@@ -28,7 +28,8 @@ type walker struct {
 	inKey  bool
 	hex    rune // of \uXXXX
 	hexLen int
-	off    int // bytes of the document before the piece being fed
+	off    int  // bytes of the document before the piece being fed
+	once   bool // what follows the document is of no interest
 }
 
 type frame struct {
@@ -75,6 +76,11 @@ func (w *walker) feed(p []byte) {
 			i = w.word(p, i)
 		case atFault:
 			i = len(p)
+		case atEnd:
+			if w.once {
+				return
+			}
+			fallthrough
 		default:
 			w.structure(p[i], i)
 			i++
@@ -135,6 +141,8 @@ func (w *walker) begin(c byte, at int) {
 		if w.state = atKeyOrEnd; array {
 			w.state, w.node = atValueOrEnd, elem(w.node)
 		}
+	case w.depth == 0: // an answer is an object or an array
+		w.state = atFault
 	case c == '"':
 		w.state, w.inKey = inString, false
 		w.text = w.doc.beginText(w.node, w.off+at+1)
