@@ -49,7 +49,7 @@ func (c *conversation) receiveAnswer(now time.Time, m *message) error {
 		c.reply(c.takeAnswer(now, m, details))
 		return nil
 	case passing:
-		c.reply(reply{phase: responseHeaders, set: c.mark(&c.decision)})
+		c.reply(c.marked(m))
 		return nil
 	}
 	c.reply(reply{phase: responseHeaders})
@@ -71,7 +71,7 @@ func codeDetails(m *message) string {
 // takeAnswer takes the headers of an admitted request's answer.
 func (c *conversation) takeAnswer(now time.Time, m *message, details string) reply {
 	a := &c.answer
-	r := reply{phase: responseHeaders, set: c.mark(&c.decision)}
+	r := c.marked(m)
 	status, _ := strconv.Atoi(m.header.get(":status"))
 	if details != "" && details != viaUpstream {
 		a.seen, a.status = true, status
@@ -80,11 +80,6 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 			Usage: admission.Usage{Refund: true},
 		})
 		return r
-	}
-	for i := range m.header {
-		if name := m.header[i].name; strings.HasPrefix(name, ownPrefix) && !sets(r.set, name) && !contains(r.remove, name) {
-			r.remove = append(r.remove, name)
-		}
 	}
 	if a.seen { // a second header block of one answer: nothing new to learn
 		return r
@@ -102,17 +97,22 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 	return r
 }
 
-// mark is what the client is told of an admitted request.
-func (c *conversation) mark(d *admission.Decision) []field {
-	set := make([]field, 0, 8)
-	if c.call.id != "" {
-		set = append(set, field{headerRequestID, c.call.id})
-	}
-	set = append(set, field{headerReason, d.Reason.String()})
+// marked tells the client how its request was decided, in place of whatever
+// an upstream says in our name.
+func (c *conversation) marked(m *message) reply {
+	d := &c.decision
+	r := reply{phase: responseHeaders, set: make([]field, 0, 8)}
+	r.set = append(r.set, field{headerRequestID, c.call.id}, field{headerReason, d.Reason.String()})
 	if d.Variant != "" {
-		set = append(set, field{headerVariant, string(d.Variant)})
+		r.set = append(r.set, field{headerVariant, string(d.Variant)})
 	}
-	return appendQuota(set, d.Quota)
+	r.set = appendQuota(r.set, d.Quota)
+	for _, name := range forged(m.header) {
+		if !sets(r.set, name) {
+			r.remove = append(r.remove, name)
+		}
+	}
+	return r
 }
 
 // receiveRest takes the answer's body and trailers.
@@ -151,6 +151,9 @@ func (c *conversation) takeChunk(now time.Time, m *message) reply {
 	out, changed := a.meter.Write(m.body, m.endOfStream)
 	if changed {
 		r.replace, r.body = true, out
+		if k := c.call.modes; k != nil && k.response == modeBuffered {
+			r.set = []field{{"content-length", strconv.Itoa(len(out))}}
+		}
 	}
 	if m.endOfStream {
 		c.finishAnswer()

@@ -226,7 +226,10 @@ func (c *conversation) pass(at phase, d *admission.Decision) {
 	c.decision = *d
 	c.state = passing
 	c.finished = true
-	r := c.upstream(at, d)
+	r := reply{phase: at}
+	if at != requestTrailers { // what is set there would be trailers
+		r = c.upstream(at, d)
+	}
 	r.metadata = []namespace{record(c.about(), d)}
 	c.reply(r)
 }

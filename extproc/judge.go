@@ -24,6 +24,7 @@ type call struct {
 	api           *policy.API
 	kind          policy.Kind // the API's, or Opaque for an upgrade
 	effective     *policy.Effective
+	rule          *policy.TenantRule // the policy's for the caller; nil = none
 	identity      *identity.Identity
 	function      string
 	standing      standing
@@ -95,6 +96,10 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	if c.state != opening { // a preflight passed
 		return
 	}
+	if f := c.beforeKind(); f != nil {
+		c.refuse(now, requestHeaders, f)
+		return
+	}
 	switch k.kind {
 	case policy.Free:
 		d := admission.Decide(admission.AdmittedFree, "")
@@ -106,6 +111,30 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	default:
 		c.expectBody(now, m)
 	}
+}
+
+// beforeKind refuses what no kind can serve. The desk blocks tenants of the
+// calls that it sees; those without a seat are judged here.
+func (c *conversation) beforeKind() *refusal {
+	k := &c.call
+	seatless := k.kind == policy.Free || k.kind == policy.ModelList
+	if seatless {
+		if k.rule != nil && k.rule.Block && c.mode() == policy.Enforce {
+			return refuse(admission.TenantBlocked, "")
+		}
+		return nil
+	}
+	if k.modes != nil && k.modes.response == modeDuplex {
+		return c.misfit("response_body_mode is FULL_DUPLEX_STREAMED, which is not served")
+	}
+	return nil
+}
+
+// misfit is a route whose Envoy configuration cannot work: the operator hears
+// what is wrong, the caller that it is.
+func (c *conversation) misfit(what string) *refusal {
+	c.o.fault(c.ctx, FaultConfig, "route of "+c.call.api.Path+": "+what)
+	return refuse(admission.OverrideInvalid, "")
 }
 
 // trace hands the W3C headers to the hook.
@@ -138,14 +167,14 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 		c.o.fault(c.ctx, FaultOverride, err.Error())
 		return refuse(admission.OverrideInvalid, "")
 	}
+	k.rule = k.effective.Tenant(id.Tenant)
 	if f := c.route(m); f != nil {
 		return f
 	}
-	limit := k.effective.ClassCap
-	if t := c.policy.Tenant(id.Tenant); t != nil && t.Class != nil {
-		k.standing.class = k.standing.class.Lower(*t.Class)
+	if k.rule != nil && k.rule.Class != nil {
+		k.standing.class = k.standing.class.Lower(*k.rule.Class)
 	}
-	if k.standing, err = judgeStanding(k.standing, limit, k.effective.PriorityHeaders, m.header); err != nil {
+	if k.standing, err = judgeStanding(k.standing, k.effective.ClassCap, k.effective.PriorityHeaders, m.header); err != nil {
 		return refuse(admission.HeaderInvalid, err.Error())
 	}
 	k.standingKnown = true
@@ -240,9 +269,7 @@ func (c *conversation) expectBody(now time.Time, m *message) {
 
 func (c *conversation) bodyHeaders(m *message) *refusal {
 	if k := c.call.modes; k != nil && k.request != modeBuffered {
-		c.o.fault(c.ctx, FaultConfig, fmt.Sprintf(
-			"route of %s: request_body_mode is %s; %s is read whole and needs BUFFERED", c.call.api.Path, k.request, "its body"))
-		return refuse(admission.OverrideInvalid, "")
+		return c.misfit("request_body_mode is " + k.request.String() + "; a body that is read whole needs BUFFERED")
 	}
 	if m.endOfStream {
 		return refuse(admission.BodyMissing, "")
@@ -305,7 +332,7 @@ func (c *conversation) open(name string) bool {
 
 // tenantMay holds a model against the policy's rule for the tenant.
 func (c *conversation) tenantMay(name string) bool {
-	t := c.policy.Tenant(c.call.identity.Tenant)
+	t := c.call.rule
 	return t == nil || len(t.Models) == 0 || contains(t.Models, name)
 }
 

@@ -32,8 +32,7 @@ func (c *conversation) judgeBody(now time.Time, m *message) {
 func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	k := &c.call
 	if k.modes == nil && !m.endOfStream {
-		c.o.fault(c.ctx, FaultConfig, "route of "+k.api.Path+": the request body comes in pieces; request_body_mode BUFFERED is needed")
-		return nil, refuse(admission.OverrideInvalid, "")
+		return nil, c.misfit("the request body comes in pieces; request_body_mode BUFFERED is needed")
 	}
 	if n := int64(len(m.body)); n > c.policy.Server.MaxBody {
 		return nil, c.tooLarge(n)
