@@ -1,0 +1,128 @@
+package queue
+
+import (
+	"math"
+	"slices"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+type modelLane struct {
+	classes modelLevel
+	tenants [policy.NumClasses]modelLevel
+}
+
+type modelLevel struct {
+	v      float64
+	credit float64      // work given back, to be done again before v moves
+	flows  []*modelFlow // ready or in debt
+}
+
+type modelFlow struct {
+	name   string
+	weight float64
+	tag    float64
+	ready  bool
+}
+
+func (m *modelLevel) find(name string) *modelFlow {
+	for _, f := range m.flows {
+		if f.name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+func (m *modelLevel) arrive(name string, weight float64) {
+	f := m.find(name)
+	if f == nil {
+		f = &modelFlow{name: name, tag: m.v}
+		m.flows = append(m.flows, f)
+	}
+	if f.weight = weight; !f.ready {
+		f.ready, f.tag = true, max(f.tag, m.v)
+	}
+}
+
+func (m *modelLevel) sum() (s float64) {
+	for _, f := range m.flows {
+		s += f.weight
+	}
+	return s
+}
+
+// serve charges one flow and lets the fluid server do that work.
+func (m *modelLevel) serve(name string, work float64) {
+	f := m.find(name)
+	f.tag += work / f.weight
+	m.work(work)
+}
+
+// work lets the fluid server do an amount of work.
+func (m *modelLevel) work(work float64) {
+	back := min(work, m.credit)
+	work, m.credit = work-back, m.credit-back
+	for {
+		var first *modelFlow
+		for _, f := range m.flows {
+			if !f.ready && (first == nil || f.tag < first.tag) {
+				first = f
+			}
+		}
+		if first == nil || max(0, first.tag-m.v)*m.sum() > work {
+			break
+		}
+		work -= max(0, first.tag-m.v) * m.sum()
+		m.v = max(m.v, first.tag)
+		m.flows = slices.DeleteFunc(m.flows, func(f *modelFlow) bool { return f == first })
+	}
+	m.v += work / m.sum()
+	m.raise()
+}
+
+// correct hands out more work late, or takes some back, but not beyond v.
+func (m *modelLevel) correct(name string, weight, work float64) {
+	f := m.find(name)
+	if f == nil && work > 0 {
+		f = &modelFlow{name: name, tag: m.v, weight: weight}
+		m.flows = append(m.flows, f)
+	}
+	switch {
+	case f == nil:
+	case work < 0:
+		back := min(-work, (f.tag-m.v)*f.weight)
+		f.tag -= back / f.weight
+		m.credit += back
+		m.work(0)
+	default:
+		m.serve(name, work)
+	}
+}
+
+// raise keeps v from lying behind all who wait.
+func (m *modelLevel) raise() {
+	least := math.Inf(1)
+	for _, f := range m.flows {
+		if f.ready {
+			least = min(least, f.tag)
+		}
+	}
+	if !math.IsInf(least, 1) {
+		m.v = max(m.v, least)
+	}
+}
+
+// rest says that a flow has no waiters any more.
+func (m *modelLevel) rest(name string) {
+	f := m.find(name)
+	f.ready = false
+	if !slices.ContainsFunc(m.flows, func(f *modelFlow) bool { return f.ready }) {
+		*m = modelLevel{}
+		return
+	}
+	if f.tag <= m.v {
+		m.flows = slices.DeleteFunc(m.flows, func(g *modelFlow) bool { return g == f })
+	}
+	m.raise()
+}
