@@ -67,7 +67,9 @@ func (m *Meter) readLines(p []byte) {
 			if l.state = lineValue; p[i] == ' ' {
 				i++
 			}
-			l.dataAt = i
+			if l.field == fieldData {
+				l.dataAt = i
+			}
 		case lineValue:
 			i = m.readValue(p, i)
 		}

@@ -49,7 +49,7 @@ func plainText(p []byte) bool {
 
 // learn keeps the shape of an event whose text lies at [lo, hi).
 func (s *shapes) learn(event []byte, lo, hi int) {
-	if lo > maxPrefix || len(event)-hi-1 > maxSuffix {
+	if lo > maxPrefix || hi >= len(event) || len(event)-hi-1 > maxSuffix {
 		return
 	}
 	h := &s.known[s.next]
