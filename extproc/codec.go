@@ -115,16 +115,27 @@ func decodeMode(m filterv3.ProcessingMode_BodySendMode) bodyMode {
 }
 
 // decodeHeader reads raw_value, and value where an older sender used that.
+// The values share one string, so that a block costs two allocations.
 func decodeHeader(in *corev3.HeaderMap) header {
 	list := in.GetHeaders()
 	if len(list) == 0 {
 		return nil
 	}
+	size := 0
+	for _, h := range list {
+		size += len(h.GetRawValue())
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for _, h := range list {
+		b.Write(h.GetRawValue())
+	}
+	all := b.String()
 	out := make(header, len(list))
 	for i, h := range list {
 		value := h.GetValue()
-		if raw := h.GetRawValue(); len(raw) > 0 {
-			value = string(raw)
+		if n := len(h.GetRawValue()); n > 0 {
+			value, all = all[:n], all[n:]
 		}
 		out[i] = field{name: strings.ToLower(h.GetKey()), value: value}
 	}
@@ -134,6 +145,28 @@ func decodeHeader(in *corev3.HeaderMap) header {
 // encode turns a reply into Envoy's message: raw_value only, append unset
 // (which is overwrite in every release), one oneof case always set.
 func encode(r *reply) *extprocv3.ProcessingResponse {
+	if r.plain() {
+		return unchanged[r.phase]
+	}
+	return build(r)
+}
+
+// plain reports a reply that changes nothing.
+func (r *reply) plain() bool {
+	return r.immediate == nil && r.timeout == 0 && !r.clearRoute && !r.replace &&
+		len(r.set) == 0 && len(r.remove) == 0 && len(r.metadata) == 0
+}
+
+// unchanged are the replies that change nothing, by phase. They are shared by
+// all streams and never written to.
+var unchanged = func() (list [numPhases]*extprocv3.ProcessingResponse) {
+	for p := noPhase; p < numPhases; p++ {
+		list[p] = build(&reply{phase: p})
+	}
+	return list
+}()
+
+func build(r *reply) *extprocv3.ProcessingResponse {
 	if r.timeout > 0 {
 		return encodeOverride(r.timeout)
 	}
@@ -212,8 +245,8 @@ func encodeMutation(set []field, remove []string) *extprocv3.HeaderMutation {
 	return out
 }
 
-// encodeMetadata builds the Struct by hand: structpb.NewStruct would box
-// every value once more.
+// encodeMetadata builds the Struct by hand, its values side by side: one by
+// one they would be most of what a decision allocates.
 func encodeMetadata(list []namespace) *structpb.Struct {
 	if len(list) == 0 {
 		return nil
@@ -221,20 +254,21 @@ func encodeMetadata(list []namespace) *structpb.Struct {
 	out := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(list))}
 	for _, ns := range list {
 		s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(ns.fields))}
-		for _, f := range ns.fields {
-			s.Fields[f.name] = encodeDatum(f)
+		values := make([]structpb.Value, len(ns.fields))
+		texts := make([]structpb.Value_StringValue, len(ns.fields))
+		for i, f := range ns.fields {
+			switch f.kind {
+			case datumNumber:
+				values[i].Kind = &structpb.Value_NumberValue{NumberValue: f.number}
+			case datumTruth:
+				values[i].Kind = &structpb.Value_BoolValue{BoolValue: f.truth}
+			default:
+				texts[i].StringValue = strings.ToValidUTF8(f.text, "?")
+				values[i].Kind = &texts[i]
+			}
+			s.Fields[f.name] = &values[i]
 		}
 		out.Fields[ns.name] = structpb.NewStructValue(s)
 	}
 	return out
-}
-
-func encodeDatum(f datum) *structpb.Value {
-	switch f.kind {
-	case datumNumber:
-		return structpb.NewNumberValue(f.number)
-	case datumTruth:
-		return structpb.NewBoolValue(f.truth)
-	}
-	return structpb.NewStringValue(strings.ToValidUTF8(f.text, "?"))
 }

@@ -41,6 +41,7 @@ type conversation struct {
 
 	state    state
 	out      []reply
+	room     [2]reply // of out, as long as it suffices
 	policy   *policy.Policy
 	ctx      context.Context // the stream's, with the trace where there is one
 	call     call
@@ -127,7 +128,12 @@ func (c *conversation) receiveRequest(now time.Time, m *message) error {
 }
 
 // reply adds a reply to be sent.
-func (c *conversation) reply(r reply) { c.out = append(c.out, r) }
+func (c *conversation) reply(r reply) {
+	if c.out == nil {
+		c.out = c.room[:0]
+	}
+	c.out = append(c.out, r)
+}
 
 // submit takes a request to the desk. When it has to wait, Envoy's timer is
 // set once and at once to the longest hold.

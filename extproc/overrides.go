@@ -2,7 +2,6 @@ package extproc
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -53,24 +52,46 @@ func overrideKey(name string) string {
 // expression that names the namespace and a leaf outside the closed list is
 // an error; an empty value is a key that the route does not set.
 func routeOverrides(m *message, namespace string) (policy.Overrides, error) {
-	var given map[string]string
+	var o policy.Overrides
+	var bad error
 	for name, value := range m.attributes {
 		leaf, ours := overrideLeaf(name, namespace)
-		if !ours || value == "" && slices.Contains(policy.OverrideKeys(), leaf) {
+		if !ours {
 			continue
 		}
-		if given == nil {
-			given = make(map[string]string)
+		at := overrideField(&o, leaf)
+		if at == nil {
+			_, bad = policy.OverridesFrom(map[string]string{leaf: value})
+			continue
 		}
-		if old, twice := given[leaf]; twice && old != value {
-			return policy.Overrides{}, fmt.Errorf("route override %s: two expressions give %q and %q", leaf, clip(old), clip(value))
+		if value != "" && *at != "" && *at != value {
+			bad = fmt.Errorf("route override %s: two expressions give %q and %q", leaf, clip(*at), clip(value))
 		}
-		given[leaf] = value
+		if value != "" {
+			*at = value
+		}
 	}
-	if given == nil {
-		return policy.Overrides{}, nil
+	if bad != nil {
+		return policy.Overrides{}, bad
 	}
-	return policy.OverridesFrom(given)
+	return o, nil
+}
+
+// overrideField is where a key of the closed list is kept; nil for any other.
+func overrideField(o *policy.Overrides, key string) *string {
+	switch key {
+	case "profile":
+		return &o.Profile
+	case "function":
+		return &o.Function
+	case "class":
+		return &o.Class
+	case "maxWait":
+		return &o.MaxWait
+	case "models":
+		return &o.Models
+	}
+	return nil
 }
 
 // overrideLeaf finds the key that an expression reads from our namespace: the

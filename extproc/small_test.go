@@ -194,3 +194,13 @@ func TestMergeNarrows(t *testing.T) { // E2
 		}
 	}
 }
+
+// TestOverrideKeysAreAllKept: the closed list is the policy's.
+func TestOverrideKeysAreAllKept(t *testing.T) {
+	var o policy.Overrides
+	for _, key := range policy.OverrideKeys() {
+		if overrideField(&o, key) == nil {
+			t.Errorf("route override %s has no place", key)
+		}
+	}
+}
