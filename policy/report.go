@@ -1,0 +1,234 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Report is what `weir check` prints: what the policy comes to, as comments,
+// and then the policy with every value in force, as YAML. All of it loads
+// again as the same policy.
+func Report(p *Policy) string {
+	r := &report{}
+	r.line("policy %s, mode %s", p.Hash, p.Mode)
+	r.apis(p)
+	r.models(p)
+	r.classes(p)
+	r.tenants(p)
+	r.quotas(p)
+	for _, name := range p.ProfileNames() {
+		r.head("profile " + name + ": what differs")
+		r.profile(p, p.profiles[name])
+	}
+	if notes := p.Notes(); len(notes) > 0 {
+		r.head("notes")
+		for _, n := range notes {
+			r.line("  %s", n)
+		}
+	}
+	return r.b.String() + "\n" + string(p.Dump())
+}
+
+// report writes comment lines.
+type report struct{ b strings.Builder }
+
+func (r *report) line(format string, args ...any) {
+	text := strings.TrimRight(fmt.Sprintf(format, args...), " ")
+	fmt.Fprintf(&r.b, "# %s\n", strings.Map(noControl, text))
+}
+
+// noControl keeps a value from breaking out of its comment line.
+func noControl(c rune) rune {
+	if c < ' ' || c == 0x7f || c == 0x85 || c == 0x2028 || c == 0x2029 {
+		return '?'
+	}
+	return c
+}
+
+func (r *report) head(title string) {
+	r.b.WriteString("#\n")
+	r.line("%s", title)
+}
+
+func (r *report) apis(p *Policy) {
+	r.head("calls (any other is refused)")
+	for i := range p.APIs {
+		a := &p.APIs[i]
+		scope := p.Identity.Service
+		if a.Function != "" {
+			scope += " and " + a.Function
+		}
+		cost := ""
+		if a.Kind.fixedCost() {
+			cost = fmt.Sprintf(", charged %d tokens", a.Cost)
+		}
+		r.line("  %-7s %-28s %-18s needs %s%s", a.Method, a.Path, a.Kind, scope, cost)
+	}
+}
+
+func (r *report) models(p *Policy) {
+	r.head("models: pools by class")
+	for i := range p.Models {
+		m := &p.Models[i]
+		name := m.Name
+		if len(m.Aliases) > 0 {
+			name += " (" + strings.Join(m.Aliases, ", ") + ")"
+		}
+		r.line("  %s", name)
+		for c := range p.Classes {
+			pools := p.PoolsFor(m, p.Classes[c].Variant)
+			r.line("    %-9s %s", Class(c), describePools(pools))
+		}
+	}
+}
+
+func describePools(pools []*Pool) string {
+	parts := make([]string, len(pools))
+	for i, q := range pools {
+		parts[i] = fmt.Sprintf("%s (%s, %s)", q.Name, q.Variant, describeSeats(q.Seats))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func describeSeats(s Seats) string {
+	if s.Tokens == 0 {
+		return fmt.Sprintf("%d seats", s.Requests)
+	}
+	return fmt.Sprintf("%d seats, %d tokens", s.Requests, s.Tokens)
+}
+
+func (r *report) classes(p *Policy) {
+	r.head("classes")
+	for i := range p.Classes {
+		c := &p.Classes[i]
+		r.line("  %-9s weight %d, %s%s", c.Class, c.Weight, describeWait(c.MaxWait, c, &p.Queue), describeMode(c.Mode))
+	}
+}
+
+func describeWait(wait time.Duration, c *ClassPolicy, q *Queue) string {
+	if wait == 0 {
+		return "does not wait"
+	}
+	then := map[Expiry]string{
+		ExpireDrop:    "503",
+		ExpireDegrade: "a free seat of the next pool down, else 429",
+		ExpireRetry:   "the retry queue",
+	}[c.OnExpiry]
+	if c.OnExpiry == ExpireRetry {
+		if q.RetryQueue.Length > 0 {
+			then += " for " + formatDuration(q.RetryQueue.Limit)
+		}
+		then += ", then 429"
+	}
+	return fmt.Sprintf("waits %s, then %s", formatDuration(wait), then)
+}
+
+func describeMode(m Mode) string {
+	if m == Enforce {
+		return ""
+	}
+	return ", mode " + m.String()
+}
+
+func (r *report) tenants(p *Policy) {
+	r.head("tenants (others: as their tokens say)")
+	for i := range p.Tenants {
+		t := &p.Tenants[i]
+		r.line("  %-20s %s", t.Match.Tenant, describeTenant(p, t))
+	}
+	for _, t := range p.Tiers {
+		r.line("  tier %-15s weight %s", t.Name, plainNumber(t.Weight))
+	}
+}
+
+func describeTenant(p *Policy, t *TenantRule) string {
+	if t.Block {
+		return "every call is refused"
+	}
+	var parts []string
+	if t.Tier != "" {
+		parts = append(parts, fmt.Sprintf("tier %s (weight %s)", t.Tier, plainNumber(p.TierWeight(t.Tier))))
+	}
+	if t.Class != nil {
+		parts = append(parts, "no class above "+t.Class.String())
+	}
+	if t.Models != nil {
+		parts = append(parts, "models "+strings.Join(t.Models, ", "))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (r *report) quotas(p *Policy) {
+	r.head("quotas (every matching rule binds)")
+	for i := range p.Quotas {
+		q := &p.Quotas[i]
+		r.line("  %-20s for %s, %s: %s", q.Name, describeMatch(&q.Match), describeBy(q.By), describeLimits(q.Limits))
+	}
+}
+
+func describeMatch(m *Match) string {
+	var parts []string
+	for _, f := range []struct{ name, value string }{
+		{"tenant", m.Tenant}, {"tier", m.Tier}, {"user", m.User}, {"key", m.Key}, {"model", m.Model}, {"function", m.Function},
+	} {
+		if f.value != "" {
+			parts = append(parts, f.name+" "+f.value)
+		}
+	}
+	if m.Class != nil {
+		parts = append(parts, "class "+m.Class.String())
+	}
+	if parts == nil {
+		return "all"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func describeBy(by []string) string {
+	if len(by) == 0 {
+		return "one counter"
+	}
+	return "a counter for each " + strings.Join(by, " and ")
+}
+
+func describeLimits(limits []Limit) string {
+	parts := make([]string, len(limits))
+	for i, l := range limits {
+		parts[i] = l.String()
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String is the limit in words: "600 requests/1m", "20 concurrency".
+func (l Limit) String() string {
+	s := fmt.Sprintf("%d %s", l.Max, l.Unit)
+	if l.Per > 0 {
+		s += "/" + formatDuration(l.Per)
+	}
+	return s
+}
+
+// profile prints the values that differ from the base, by key.
+func (r *report) profile(base, profile *Policy) {
+	table := profileSections()
+	e := &encoder{dir: base.dir}
+	before, after := leaves(table.write(e, base)), leaves(table.write(e, profile))
+	differs := false
+	for _, l := range after.order {
+		if before.value[l] != after.value[l] {
+			r.line("  %s: %s", l, after.value[l])
+			differs = true
+		}
+	}
+	for _, l := range before.order {
+		list, _, _ := strings.Cut(l, "[")
+		if _, still := after.value[l]; !still && after.value[list] != "[]" {
+			r.line("  %s: not set", l)
+			differs = true
+		}
+	}
+	if !differs {
+		r.line("  nothing")
+	}
+}
