@@ -17,8 +17,8 @@ import (
 	"github.com/weirproxy/weir/internal/modelsim"
 )
 
-// scrape reads one metric of a text and checks the form of all of it.
-func scrape(t *testing.T, sim *modelsim.Sim, path, name string) float64 {
+// metric reads one metric of a text and checks the form of all of it.
+func metric(t *testing.T, sim *modelsim.Sim, path, name string) float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
 	sim.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
@@ -54,14 +54,14 @@ func TestMetricsFollowLoad(t *testing.T) {
 				{"/metrics", "vllm:kv_cache_usage_perc", kv},
 				{"/dcgm/metrics", "DCGM_FI_DEV_GPU_UTIL", util},
 			} {
-				if got := scrape(t, sim, m.path, m.name); got < m.want-1 && m.name == "DCGM_FI_DEV_GPU_UTIL" || m.name != "DCGM_FI_DEV_GPU_UTIL" && got != m.want {
+				if got := metric(t, sim, m.path, m.name); got < m.want-1 && m.name == "DCGM_FI_DEV_GPU_UTIL" || m.name != "DCGM_FI_DEV_GPU_UTIL" && got != m.want {
 					t.Errorf("%s: %s = %v, want %v", when, m.name, got, m.want)
 				}
 			}
 		}
 		time.Sleep(time.Second)
 		check("idle", 0, 0, 0, 0)
-		if got := scrape(t, sim, "/dcgm/metrics", "DCGM_FI_DEV_GPU_UTIL"); got != 0 {
+		if got := metric(t, sim, "/dcgm/metrics", "DCGM_FI_DEV_GPU_UTIL"); got != 0 {
 			t.Errorf("utilisation of an idle machine = %v", got)
 		}
 		var work sync.WaitGroup
@@ -74,10 +74,10 @@ func TestMetricsFollowLoad(t *testing.T) {
 		work.Wait()
 		time.Sleep(time.Second)
 		check("after", 0, 0, 0, 0)
-		if got := scrape(t, sim, "/metrics", "vllm:generation_tokens_total"); got != 200 {
+		if got := metric(t, sim, "/metrics", "vllm:generation_tokens_total"); got != 200 {
 			t.Errorf("generation tokens = %v, want 200", got)
 		}
-		if got := scrape(t, sim, "/metrics", "vllm:prompt_tokens_total"); got != 5*helloTokens {
+		if got := metric(t, sim, "/metrics", "vllm:prompt_tokens_total"); got != 5*helloTokens {
 			t.Errorf("prompt tokens = %v, want %d", got, 5*helloTokens)
 		}
 	})

@@ -84,12 +84,13 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request, count func(*request)
 	c := s.begin(r.Context(), r.Header.Get(TenantHeader), f)
 	defer c.leave()
 	p := newReply(w, f, s.cfg.Variant)
-	if c.pause(f.late) != nil {
-		return
-	}
+	// The body first: net/http notices a client's end only after it.
 	q, status, err := s.accept(r, count)
 	if err != nil {
 		c.refuse(p, status, err.Error())
+		return
+	}
+	if c.pause(f.late) != nil {
 		return
 	}
 	switch {
