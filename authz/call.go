@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"slices"
 	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -22,42 +23,39 @@ type call struct {
 // which one is read.
 func (c call) values(name string) []string {
 	var out []string
-	c.each(func(key, value string) {
+	for _, h := range c.http.GetHeaderMap().GetHeaders() {
+		if !strings.EqualFold(h.GetKey(), name) {
+			continue
+		}
+		if raw := h.GetRawValue(); len(raw) > 0 {
+			out = append(out, string(raw))
+		}
+		if v := h.GetValue(); v != "" || len(h.GetRawValue()) == 0 {
+			out = append(out, v)
+		}
+	}
+	for key, value := range c.http.GetHeaders() {
 		if strings.EqualFold(key, name) {
 			out = append(out, value)
 		}
-	})
+	}
 	return out
 }
 
-// each visits all headers.
-func (c call) each(visit func(key, value string)) {
+// names visits the names of all headers.
+func (c call) names(visit func(name string)) {
 	for _, h := range c.http.GetHeaderMap().GetHeaders() {
-		if raw := h.GetRawValue(); len(raw) > 0 {
-			visit(h.GetKey(), string(raw))
-			if h.GetValue() == "" {
-				continue
-			}
-		}
-		visit(h.GetKey(), h.GetValue())
+		visit(h.GetKey())
 	}
-	for key, value := range c.http.GetHeaders() {
-		visit(key, value)
+	for key := range c.http.GetHeaders() {
+		visit(key)
 	}
 }
 
 func (c call) has(name string) bool {
-	for _, h := range c.http.GetHeaderMap().GetHeaders() {
-		if strings.EqualFold(h.GetKey(), name) {
-			return true
-		}
-	}
-	for key := range c.http.GetHeaders() {
-		if strings.EqualFold(key, name) {
-			return true
-		}
-	}
-	return false
+	found := false
+	c.names(func(n string) { found = found || strings.EqualFold(n, name) })
+	return found
 }
 
 // isPreflight is the CORS preflight of the Fetch standard, section 4.8.
@@ -76,12 +74,15 @@ func (c call) isGRPC() bool {
 	return false
 }
 
-// forged lists the headers of the caller that only weir may set.
+// forged lists the headers of the caller that only weir may set, once each.
 func (c call) forged() []string {
 	var out []string
-	c.each(func(key, _ string) {
-		if key = strings.ToLower(key); strings.HasPrefix(key, ownPrefix) && isFieldName(key) {
-			out = append(out, key)
+	c.names(func(n string) {
+		if len(n) < len(ownPrefix) || !strings.EqualFold(n[:len(ownPrefix)], ownPrefix) {
+			return
+		}
+		if n = strings.ToLower(n); isFieldName(n) && !slices.Contains(out, n) {
+			out = append(out, n)
 		}
 	})
 	return out

@@ -144,6 +144,8 @@ func newFetcher(source policy.JWKS) (*fetcher, error) {
 		IdleConnTimeout:     30 * time.Second,
 		TLSHandshakeTimeout: source.Timeout,
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+
+		MaxResponseHeaderBytes: 64 << 10,
 	}
 	if source.CA != "" {
 		pem, err := os.ReadFile(source.CA)

@@ -157,7 +157,7 @@ func (s *Server) removed(p *policy.Policy, c call) []string {
 	remove := make([]string, 0, 1)
 	for _, name := range c.forged() {
 		mayAsk := slices.ContainsFunc(p.PriorityHeaders, func(h string) bool { return strings.EqualFold(h, name) })
-		if !mayAsk && !slices.Contains(remove, name) {
+		if !mayAsk {
 			remove = append(remove, name)
 		}
 	}

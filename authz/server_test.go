@@ -272,6 +272,31 @@ func TestTenantIsTheTokens(t *testing.T) {
 	}
 }
 
+// TestBodiesAreNotJudged: a body that Envoy cut off or never completed says
+// nothing about who asks.
+func TestBodiesAreNotJudged(t *testing.T) {
+	d := newDoor(t, nil)
+	req := d.chat("authorization", "Bearer "+d.token(nil), "x-envoy-auth-partial-body", "true")
+	req.Attributes.Request.Http.Body = `{"model":"deepseek-v4","messages":[{"role":"user","content":"gr`
+	req.Attributes.Request.Http.RawBody = []byte("{\"a\":\"\xc3")
+	if got := d.status(req); got != 200 {
+		t.Errorf("%d", got)
+	}
+}
+
+// TestModesKeepIdentity (O4): neither shadow nor pass opens the front door.
+func TestModesKeepIdentity(t *testing.T) {
+	for _, mode := range []policy.Mode{policy.Enforce, policy.Shadow, policy.Pass} {
+		d := newDoor(t, func(p *policy.Policy) { p.Mode = mode })
+		if got := d.status(d.chat()); got != 401 {
+			t.Errorf("mode %d without a token: %d", mode, got)
+		}
+		if got := d.status(d.chat("authorization", "Bearer "+d.token(nil))); got != 200 {
+			t.Errorf("mode %d with a token: %d", mode, got)
+		}
+	}
+}
+
 // TestFaultsAreErrors: a bug of ours and a request that Envoy cannot have
 // meant are gRPC errors, never an OK and never a denial.
 func TestFaultsAreErrors(t *testing.T) {
@@ -287,6 +312,27 @@ func TestFaultsAreErrors(t *testing.T) {
 	} {
 		if _, err := d.client.Check(t.Context(), req); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// BenchmarkCheck is a whole answer less gRPC: 15 headers, a remembered token.
+func BenchmarkCheck(b *testing.B) {
+	k := keyPair(b, "EdDSA", "k")
+	p := policy.Default()
+	p.Identity = *identityPolicy(b, k.public)
+	p.Identity.MaxLifetime = 0
+	p.Finish()
+	s := NewServer(newVerifier(b, &p.Identity), func() *policy.Policy { return p }, ServerOptions{})
+	headers := []string{"authorization", "Bearer " + k.sign(b, longClaims())}
+	for i := range 14 {
+		headers = append(headers, "x-header-"+string(rune('a'+i)), "value")
+	}
+	req := request("POST", chatPath, headers...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if resp, err := s.Check(b.Context(), req); err != nil || resp.GetOkResponse() == nil {
+			b.Fatal(resp, err)
 		}
 	}
 }

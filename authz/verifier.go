@@ -65,8 +65,11 @@ type verified struct {
 	stripped *authv3.CheckResponse // allowed, with the token taken off
 }
 
-// Refusals are remembered for a short time and in a small table.
+// Bounds of the caches. Nothing is trusted for longer than acceptedFor without
+// being verified again, whatever the policy says; refusals are remembered for
+// a short time and in a small table.
 const (
+	acceptedFor = 10 * time.Second
 	refusedFor  = 2 * time.Second
 	refusedSize = 4096
 )
@@ -141,6 +144,8 @@ func (v *Verifier) issuer(old, next *rules, p *policy.Issuer, algs []string) (*i
 		return nil, errors.New("no algorithm")
 	case (p.JWKS.File == "") == (p.JWKS.URL == ""):
 		return nil, errors.New("jwks: either a file or a url")
+	case p.JWKS.URL != "" && (p.JWKS.Refresh <= 0 || p.JWKS.MinRefresh <= 0 || p.JWKS.Timeout <= 0):
+		return nil, errors.New("jwks: refresh, minRefresh and timeout must be above 0")
 	}
 	for _, alg := range algs {
 		if _, ok := algorithms[alg]; !ok {
@@ -260,7 +265,7 @@ func (r *rules) cached(ctx context.Context, now time.Time, raw string, n *counts
 		r.refused.put(now, e)
 		return nil, e.denied
 	}
-	e.keep = r.policy.CacheFor
+	e.keep = min(acceptedFor, r.policy.CacheFor)
 	r.accepted.put(now, e)
 	return e.who, nil
 }

@@ -242,6 +242,9 @@ func TestDenialsHoldNoToken(t *testing.T) {
 	}
 }
 
+// The form in which extproc takes a verifier.
+var _ func(context.Context, func(string) []string) (*identity.Identity, error) = (*Verifier)(nil).Verify
+
 func TestNewVerifierRefusesAnOpenDoor(t *testing.T) {
 	k := keyPair(t, "EdDSA", "k")
 	for _, c := range []struct {
@@ -258,8 +261,10 @@ func TestNewVerifierRefusesAnOpenDoor(t *testing.T) {
 		{"no keys", func(p *policy.Identity) { p.Issuers[0].JWKS = policy.JWKS{} }},
 		{"file and url", func(p *policy.Identity) { p.Issuers[0].JWKS.URL = "http://127.0.0.1:1/" }},
 		{"file is not there", func(p *policy.Identity) { p.Issuers[0].JWKS.File += "x" }},
+		{"url without times", func(p *policy.Identity) { p.Issuers[0].JWKS = policy.JWKS{URL: "http://127.0.0.1:1/"} }},
 		{"CA is not there", func(p *policy.Identity) {
-			p.Issuers[0].JWKS = policy.JWKS{URL: "https://127.0.0.1:1/", CA: "/does/not/exist"}
+			p.Issuers[0].JWKS = jwksTimes
+			p.Issuers[0].JWKS.CA = "/does/not/exist"
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
