@@ -27,7 +27,7 @@ type Gauge struct {
 	mu      sync.Mutex
 	sources []source
 	cold    time.Time // since when the pool is cold (Q4); zero = it never was
-	seen    time.Time // last sample of the sources whose gap makes the pool cold
+	seen    time.Time // last value, or first failure, of the sources whose gap makes the pool cold; zero = neither
 	engines bool      // there are engine sources: only they make gaps
 	unknown uint64
 }
@@ -49,13 +49,11 @@ type SourceInfo struct {
 }
 
 // NewGauge makes a gauge for the given sources, whose names must differ.
-// start counts for Q4 (its literal form; a pool whose first word comes later
-// than ColdGap is a new one) and for age before any sample. Of q nothing is
-// kept: the queue's numbers come with every call of Length, since profiles
-// may differ in them.
-func NewGauge(c policy.Gauge, q policy.Queue, sources []SourceInfo, start time.Time) *Gauge {
-	_ = q
-	g := &Gauge{policy: c, start: start, seen: start}
+// start counts for Q4's literal form and for age before any sample. Of the
+// queue nothing is kept: its numbers come with every call of Length, since
+// profiles may differ in them.
+func NewGauge(c policy.Gauge, _ policy.Queue, sources []SourceInfo, start time.Time) *Gauge {
+	g := &Gauge{policy: c, start: start}
 	if c.LiteralCold {
 		g.cold = start
 	}
@@ -99,9 +97,7 @@ func (g *Gauge) Observe(s Sample) {
 	}
 	dropped := s.Dropped + clean(&s)
 	src.state.take(s, dropped)
-	if s.Util.OK || s.KV.OK || s.Waiting.OK {
-		g.noteGap(src.info.Engine, s.At)
-	}
+	g.noteGap(src.info.Engine, s.At, s.Util.OK || s.KV.OK || s.Waiting.OK)
 	src.util.observe(s.Util, s.Util.V, s.At, window, src.info.Every)
 	src.kv.observe(s.KV, share(s.KV.V, float64(g.policy.KVTarget)), s.At, window, src.info.Every)
 	src.waiting.observe(s.Waiting, share(s.Waiting.V, g.policy.WaitingTarget), s.At, window, src.info.Every)
@@ -116,7 +112,8 @@ func (g *Gauge) Miss(source string, at time.Time, err error) {
 	if src == nil {
 		g.unknown++
 	} else {
-		src.state.miss(at, err)
+		src.state.miss(err)
+		g.noteGap(src.info.Engine, at, false)
 	}
 	g.publish(g.latest.Load().At)
 }
@@ -151,13 +148,20 @@ func (g *Gauge) window(every time.Duration) time.Duration {
 
 // noteGap starts Q4's cold time when the telemetry that counts first was
 // silent for ColdGap: that of the engines, or of the GPUs in a pool without
-// engine sources. One of several sources that returns is no gap.
-func (g *Gauge) noteGap(engine bool, at time.Time) {
+// engine sources. One of several sources that returns is no gap. A pool that
+// was never heard is silent from the first look in vain.
+func (g *Gauge) noteGap(engine bool, at time.Time, heard bool) {
 	if engine != g.engines {
 		return
 	}
+	if !heard {
+		if g.seen.IsZero() {
+			g.seen = at
+		}
+		return
+	}
 	gap := at.Sub(g.seen)
-	if !g.policy.LiteralCold && g.policy.ColdGap > 0 && gap >= g.policy.ColdGap {
+	if !g.seen.IsZero() && !g.policy.LiteralCold && g.policy.ColdGap > 0 && gap >= g.policy.ColdGap {
 		g.cold = at
 	}
 	g.seen = at

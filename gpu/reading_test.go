@@ -112,9 +112,19 @@ func TestColdStart(t *testing.T) {
 			t.Errorf("length at the first sample = %d, want 200", got)
 		}
 	})
-	t.Run("a pool that speaks late is new", func(t *testing.T) {
+	t.Run("a gauge made later is none", func(t *testing.T) {
 		g := newGauge(raw(), card)
-		at := feed(g, t0.Add(time.Minute), 10)
+		at := feed(g, t0.Add(time.Hour), 10)
+		if got := g.Reading().Length(at, line()); got != 200 {
+			t.Errorf("length at the first sample = %d, want 200", got)
+		}
+	})
+	t.Run("a pool that came up after weir is new", func(t *testing.T) {
+		g := newGauge(raw(), card)
+		for i := range 12 {
+			g.Miss("card", t0.Add(time.Duration(i)*every), nil)
+		}
+		at := feed(g, t0.Add(55*time.Second), 10)
 		steps(t, g.Reading(), at, 200)
 	})
 	t.Run("samples without a value fill no gap", func(t *testing.T) {

@@ -52,7 +52,7 @@ func (s *SourceState) take(p Sample, dropped int) {
 }
 
 // miss records a failure.
-func (s *SourceState) miss(_ time.Time, err error) {
+func (s *SourceState) miss(err error) {
 	s.Missed++
 	s.Misses++
 	s.Error = "unknown error"

@@ -252,5 +252,5 @@ func (p *reply) reset() {
 		}
 		_ = conn.Close() // the point is that it is gone
 	}
-	panic(http.ErrAbortHandler)
+	panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to reset a stream
 }

@@ -179,7 +179,7 @@ func (s *Sim) Handler() http.Handler {
 		s.mu.Lock()
 		if s.ctx.Err() != nil {
 			s.mu.Unlock()
-			panic(http.ErrAbortHandler)
+			panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's way to answer nothing
 		}
 		s.work.Add(1)
 		s.mu.Unlock()
