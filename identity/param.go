@@ -172,20 +172,6 @@ func (p Param) Fill() (v any, ok bool) {
 	return p.Enum[0], true
 }
 
-// Synonyms returns the top-level fields of an OpenAI-style body that mean the
-// same as field, field itself first: a bound on one of them binds all.
-func Synonyms(field string) []string {
-	switch field {
-	case "max_tokens":
-		return []string{"max_tokens", "max_completion_tokens", "max_output_tokens"}
-	case "max_completion_tokens":
-		return []string{"max_completion_tokens", "max_tokens", "max_output_tokens"}
-	case "max_output_tokens":
-		return []string{"max_output_tokens", "max_tokens", "max_completion_tokens"}
-	}
-	return []string{field}
-}
-
 // number reads a plain decimal number; no hexadecimal, underscore, inf, nan.
 func number(s string) (float64, bool) {
 	if s == "" || strings.Trim(s, "0123456789.eE+-") != "" {

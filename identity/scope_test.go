@@ -117,17 +117,6 @@ func TestParamFill(t *testing.T) {
 	}
 }
 
-func TestSynonyms(t *testing.T) {
-	for _, f := range []string{"max_tokens", "max_completion_tokens", "max_output_tokens"} {
-		if got := Synonyms(f); len(got) != 3 || got[0] != f {
-			t.Errorf("Synonyms(%s) = %v", f, got)
-		}
-	}
-	if got := Synonyms("n"); !slices.Equal(got, []string{"n"}) {
-		t.Errorf("Synonyms(n) = %v", got)
-	}
-}
-
 func TestParseScopes(t *testing.T) {
 	for _, c := range []struct {
 		name   string
