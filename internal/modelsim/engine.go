@@ -77,14 +77,14 @@ type engine struct {
 
 // Load is the state of the machine: a snapshot, and counters since the start.
 type Load struct {
-	Running      int
-	Waiting      int
-	KVUsed       int64 // tokens held in the cache
-	KVTokens     int64
-	PromptTokens int64 // read since the start
-	OutputTokens int64 // made since the start
-	Steps        int64
-	Busy         time.Duration // spent in steps since the start, in simulated time
+	Running      int           `json:"running"`
+	Waiting      int           `json:"waiting"`
+	KVUsed       int64         `json:"kv_used"` // tokens held in the cache
+	KVTokens     int64         `json:"kv_tokens"`
+	PromptTokens int64         `json:"prompt_tokens"` // read since the start
+	OutputTokens int64         `json:"output_tokens"` // made since the start
+	Steps        int64         `json:"steps"`
+	Busy         time.Duration `json:"busy_ns"` // spent in steps since the start, in simulated time
 }
 
 func newEngine(cfg EngineConfig, speed float64, seed uint64) *engine {
