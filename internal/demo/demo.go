@@ -30,8 +30,8 @@ import (
 type Options struct {
 	Envoy string // path of an Envoy 1.36 or newer
 	Weir  string // path of the weir binary
-	Mint  func(dir string, g Group) (token string, err error)
-	Keys  func(dir string) (jwks string, err error)
+	Mint  func(g Group) (token string, err error)
+	Keys  func(dir string) (jwks string, err error) // writes the public keys into dir
 	Out   io.Writer
 	Live  bool // redraw a table; else plain lines
 	Hold  bool // keep everything up after the summary, until ctx ends
@@ -57,7 +57,7 @@ func Groups() []Group {
 const (
 	fp16Seats    = 12
 	int8Seats    = 12
-	outputTokens = 24
+	outputTokens = 64
 	promptWords  = 40
 )
 
@@ -121,7 +121,7 @@ func (s *stage) build(ctx context.Context) error {
 		return err
 	}
 	for _, g := range Groups() {
-		token, err := s.o.Mint(s.dir, g)
+		token, err := s.o.Mint(g)
 		if err != nil {
 			return err
 		}

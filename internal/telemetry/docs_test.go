@@ -11,6 +11,7 @@ import (
 	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota/redisstore"
 )
 
 // everything makes a registry in which every series exists.
@@ -24,7 +25,7 @@ func everything(t *testing.T) *Metrics {
 		return HouseStats{
 			Tokens:  authz.Stats{KeySets: []authz.KeySetStats{{Issuer: "i"}}},
 			Sources: []SourceStats{{Pool: "chat", Source: "s"}},
-			Store:   &StoreStats{Local: map[string]uint64{"timeout": 1}},
+			Store:   &redisstore.Stats{Local: map[string]uint64{"timeout": 1}},
 		}
 	})
 	r := &admission.Request{Identity: &identity.Identity{Tenant: "acme"}}

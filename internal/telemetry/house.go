@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirproxy/weir/authz"
+	"github.com/weirproxy/weir/quota/redisstore"
 )
 
 // HouseStats are the counters that rooms keep themselves, read at scrape time.
@@ -11,21 +12,13 @@ type HouseStats struct {
 	Tokens  authz.Stats
 	Streams int64 // open ext_proc streams
 	Sources []SourceStats
-	Store   *StoreStats // nil for the memory store
+	Store   *redisstore.Stats // nil for the memory store
 }
 
 // SourceStats are the counters of one telemetry source.
 type SourceStats struct {
 	Pool, Source             string
 	Samples, Missed, Dropped uint64
-}
-
-// StoreStats are the counters of a shared store.
-type StoreStats struct {
-	Away     bool
-	Local    map[string]uint64 // decisions by the local share, by what was wrong
-	Replayed uint64
-	Lost     uint64 // settlements that could not be kept for replay
 }
 
 // House registers the series of HouseStats.
@@ -51,8 +44,12 @@ var (
 	sourceDropped = houseDesc("gauge_dropped_total", "Readings dropped as sentinel, blank, not a number or out of range.", "pool", "source")
 	storeAway     = houseDesc("store_away", "1 while the shared store is away and limits are decided by the local share.")
 	storeLocal    = houseDesc("store_local_decisions_total", "Decisions by the local share, by what was wrong.", "reason")
-	storeReplayed = houseDesc("store_replayed_total", "Settlements applied after the store came back.")
-	storeLost     = houseDesc("store_lost_total", "Settlements that could not be kept for replay.")
+	storeRemote   = houseDesc("store_decisions_total", "Decisions by the shared store.")
+	storeOutages  = houseDesc("store_outages_total", "How often the shared store went away.")
+	storePending  = houseDesc("store_pending", "Requests that the store has yet to be told of.")
+	storeReplayed = houseDesc("store_replayed_total", "Requests told to the store after it came back.")
+	storeDropped  = houseDesc("store_dropped_total", "Requests that the store will never be told of: the journal was full, or it refused them.")
+	storeLost     = houseDesc("store_lost_total", "Counters that had vanished although they should be there: evicted, or lost in a fail-over.")
 )
 
 // Describe sends nothing: issuers and sources follow the policy.
@@ -91,7 +88,11 @@ func (h *house) Collect(out chan<- prometheus.Metric) {
 		for reason, n := range s.Store.Local {
 			count(storeLocal, n, reason)
 		}
+		count(storeRemote, s.Store.Remote)
+		count(storeOutages, s.Store.Outages)
+		gauge(storePending, float64(s.Store.Pending))
 		count(storeReplayed, s.Store.Replayed)
+		count(storeDropped, s.Store.Dropped)
 		count(storeLost, s.Store.Lost)
 	}
 }

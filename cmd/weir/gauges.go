@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/gpu/scrape"
+	"github.com/weirproxy/weir/gpu/script"
+	"github.com/weirproxy/weir/policy"
+)
+
+// gauges are the telemetry of all pools. Reading takes no lock; a policy that
+// leaves a pool's telemetry alone leaves its gauge alone.
+type gauges struct {
+	log     *slog.Logger
+	start   time.Time
+	current atomic.Pointer[map[string]*poolGauge]
+	mu      sync.Mutex // of swap and close
+}
+
+// poolGauge is one pool's gauge with what feeds it.
+type poolGauge struct {
+	gauge   *gpu.Gauge
+	poller  *gpu.Poller
+	sources []gpu.Source
+	pool    policy.Pool
+	config  policy.Gauge
+	queue   policy.Queue
+}
+
+func newGauges(log *slog.Logger) *gauges {
+	g := &gauges{log: log, start: time.Now()}
+	g.current.Store(&map[string]*poolGauge{})
+	return g
+}
+
+// reading is the present reading of a pool; nil = no telemetry.
+func (g *gauges) reading(pool string) *gpu.Reading {
+	if p := (*g.current.Load())[pool]; p != nil {
+		return p.gauge.Reading()
+	}
+	return nil
+}
+
+// swap follows a policy. On an error nothing changes.
+func (g *gauges) swap(p *policy.Policy) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := *g.current.Load()
+	next := map[string]*poolGauge{}
+	var started []*poolGauge
+	for i := range p.Pools {
+		pool := &p.Pools[i]
+		if len(pool.Telemetry) == 0 {
+			continue
+		}
+		if have := old[pool.Name]; have != nil && have.fits(p, pool) {
+			next[pool.Name] = have
+			continue
+		}
+		made, err := g.open(p, pool)
+		if err != nil {
+			for _, s := range started {
+				s.close()
+			}
+			return err
+		}
+		started = append(started, made)
+		next[pool.Name] = made
+	}
+	g.current.Store(&next)
+	for name, was := range old {
+		if next[name] != was {
+			was.close()
+		}
+	}
+	return nil
+}
+
+func (s *poolGauge) fits(p *policy.Policy, pool *policy.Pool) bool {
+	return reflect.DeepEqual(s.pool.Telemetry, pool.Telemetry) && s.config == p.Gauge && reflect.DeepEqual(s.queue, p.Queue)
+}
+
+// open starts polling one pool.
+func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
+	s := &poolGauge{pool: *pool, config: p.Gauge, queue: p.Queue}
+	var targets []gpu.Target
+	var infos []gpu.SourceInfo
+	for i, t := range pool.Telemetry {
+		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("pools %s: telemetry[%d]: %w", pool.Name, i, err), s.closeSources())
+		}
+		s.sources = append(s.sources, source)
+		target := gpu.Target{Source: source, Every: t.Every, Timeout: t.Timeout}
+		targets = append(targets, target)
+		infos = append(infos, target.Info())
+	}
+	s.gauge = gpu.NewGauge(p.Gauge, p.Queue, infos, g.start)
+	s.poller = gpu.StartPoller(s.gauge, targets, rand.Uint64(), g.log)
+	return s, nil
+}
+
+func openSource(name string, t policy.TelemetrySource) (gpu.Source, error) {
+	if t.Kind == "script" {
+		return script.Load(name, t.File)
+	}
+	return scrape.New(scrape.Config{Name: name, Kind: t.Kind, URL: t.URL, Match: t.Match})
+}
+
+// each calls fn for every pool with telemetry.
+func (g *gauges) each(fn func(pool string, s *poolGauge)) {
+	for name, s := range maps.All(*g.current.Load()) {
+		fn(name, s)
+	}
+}
+
+func (g *gauges) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range *g.current.Load() {
+		s.close()
+	}
+	g.current.Store(&map[string]*poolGauge{})
+}
+
+func (s *poolGauge) close() {
+	s.poller.Close()
+	_ = s.closeSources() // idle connections; nothing to save
+}
+
+func (s *poolGauge) closeSources() error {
+	var errs []error
+	for _, src := range s.sources {
+		if c, ok := src.(interface{ Close() error }); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/weirproxy/weir/extproc"
+	"github.com/weirproxy/weir/internal/telemetry"
+	"github.com/weirproxy/weir/quota/redisstore"
+)
+
+// endSpan is the context key of a request's open span.
+type endSpan struct{}
+
+// hooks tell metrics, traces and logs what the hallway does.
+func (h *house) hooks() extproc.Hooks {
+	return extproc.Hooks{
+		Begin:    h.begin,
+		Finished: h.finished,
+		Fault:    h.fault,
+		Observed: func(phase string, took time.Duration) { h.metrics.Message(phase, took) },
+	}
+}
+
+// begin opens the request's span and hands its context on (O3).
+func (h *house) begin(ctx context.Context, traceparent, tracestate string) (context.Context, string, string) {
+	if h.tracer == nil {
+		return ctx, "", ""
+	}
+	ctx, out, end := h.tracer.Start(ctx, func(name string) []string {
+		switch {
+		case name == "traceparent" && traceparent != "":
+			return []string{traceparent}
+		case name == "tracestate" && tracestate != "":
+			return []string{tracestate}
+		}
+		return nil
+	})
+	return context.WithValue(ctx, endSpan{}, end), out["traceparent"], out["tracestate"]
+}
+
+// finished closes the span and writes one line at debug, and at info for a
+// refusal.
+func (h *house) finished(ctx context.Context, s extproc.Summary) {
+	if end, ok := ctx.Value(endSpan{}).(func(...attribute.KeyValue)); ok {
+		end(spanAttributes(&s)...)
+	}
+	level := slog.LevelDebug
+	if !s.Admitted && s.Request != nil {
+		level = slog.LevelInfo
+	}
+	if !h.log.Enabled(ctx, level) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("reason", s.Decision.Reason.String()),
+		slog.Bool("admitted", s.Admitted),
+		slog.Duration("waited", s.Decision.Waited),
+		slog.Duration("took", s.Took),
+	}
+	if r := s.Request; r != nil {
+		attrs = append(attrs, slog.String("request", r.ID), slog.String("class", r.Class.String()), slog.String("model", r.Model))
+		if r.Identity != nil {
+			attrs = append(attrs, slog.String("tenant", r.Identity.Tenant))
+		}
+	}
+	if s.Admitted {
+		attrs = append(attrs, slog.String("pool", s.Decision.Pool), slog.String("quant_type", string(s.Decision.Variant)),
+			slog.Int64("cost_token", s.End.Usage.Input+s.End.Usage.Output))
+	}
+	if s.Err != nil {
+		attrs = append(attrs, slog.String("error", s.Err.Error()))
+	}
+	h.log.LogAttrs(ctx, level, "request", attrs...)
+}
+
+func spanAttributes(s *extproc.Summary) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{
+		attribute.String("weir.reason", s.Decision.Reason.String()),
+		attribute.Int64("weir.waited_ms", s.Decision.Waited.Milliseconds()),
+		attribute.String("weir.pool", s.Decision.Pool),
+	}
+	if r := s.Request; r != nil {
+		attrs = append(attrs, attribute.String("weir.request_id", r.ID), attribute.String("weir.class", r.Class.String()),
+			attribute.String("gen_ai.request.model", r.Model))
+		if r.Identity != nil {
+			attrs = append(attrs, attribute.String("tenant", r.Identity.Tenant))
+		}
+	}
+	if q := s.Decision.Quota; q != nil && q.Limit.Max > 0 {
+		attrs = append(attrs, attribute.Float64("tenant_quota_usage", 1-float64(q.Remaining)/float64(q.Limit.Max)))
+	}
+	if s.Admitted {
+		attrs = append(attrs, attribute.Int64("gen_ai.usage.input_tokens", s.End.Usage.Input),
+			attribute.Int64("gen_ai.usage.output_tokens", s.End.Usage.Output))
+	}
+	return attrs
+}
+
+// fault is what an operator should know.
+func (h *house) fault(ctx context.Context, kind extproc.Fault, detail string) {
+	switch kind {
+	case extproc.FaultPanic:
+		h.metrics.Panic("extproc")
+	case extproc.FaultOverride:
+		h.metrics.OverrideRejected("ext_proc")
+	default:
+		h.metrics.Fault(kind.String())
+	}
+	h.log.LogAttrs(ctx, slog.LevelError, "fault", slog.String("kind", kind.String()), slog.String("detail", detail))
+}
+
+// houseStats are the counters of the rooms that keep their own.
+func (h *house) houseStats() telemetry.HouseStats {
+	s := telemetry.HouseStats{Tokens: h.verifier.Stats(), Streams: h.extproc.Streams()}
+	if r, ok := h.store.(*redisstore.Store); ok {
+		stats := r.Stats()
+		s.Store = &stats
+	}
+	h.gauges.each(func(pool string, g *poolGauge) {
+		for _, src := range g.gauge.Reading().Sources {
+			s.Sources = append(s.Sources, telemetry.SourceStats{Pool: pool, Source: src.Name, Samples: src.Samples, Missed: src.Missed, Dropped: src.Dropped})
+		}
+	})
+	return s
+}

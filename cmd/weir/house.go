@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/authz"
+	"github.com/weirproxy/weir/extproc"
+	"github.com/weirproxy/weir/internal/admin"
+	"github.com/weirproxy/weir/internal/reload"
+	"github.com/weirproxy/weir/internal/telemetry"
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota"
+)
+
+// house is one running weir: every room wired to the next.
+type house struct {
+	log      *slog.Logger
+	policy   *policy.Holder
+	metrics  *telemetry.Metrics
+	tracer   *telemetry.Tracer
+	verifier *authz.Verifier
+	store    quota.Store
+	gauges   *gauges
+	desk     *admission.Desk
+	explain  *admission.Explain
+	extproc  *extproc.Server
+	grpc     *grpc.Server
+	health   *health.Server
+	admin    *http.Server
+
+	grpcListener, adminListener net.Listener
+
+	draining atomic.Bool
+	stop     context.CancelFunc // of background work
+	work     sync.WaitGroup
+}
+
+// build wires a house on a policy; nothing listens yet. What was opened is
+// closed again on an error.
+func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logger) (_ *house, err error) {
+	h := &house{log: log, policy: policy.NewHolder(p), gauges: newGauges(log), explain: admission.NewExplain(p.Telemetry.Explain)}
+	var background context.Context
+	background, h.stop = context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			h.close()
+		}
+	}()
+	h.metrics = telemetry.New(p.Telemetry.Tenants, version)
+	h.metrics.Policy(p)
+	if h.tracer, err = telemetry.NewTracer(background, p.Telemetry.OTLP, version); err != nil {
+		return nil, err
+	}
+	if err = h.gauges.swap(p); err != nil {
+		return nil, err
+	}
+	if h.verifier, err = authz.NewVerifier(&p.Identity, authz.Options{Log: log}); err != nil {
+		return nil, err
+	}
+	if h.store, err = openStore(p); err != nil {
+		return nil, err
+	}
+	h.desk = admission.New(admission.Options{
+		Policy: p, Store: h.store, Gauges: h.gauges.reading, Settlers: settlers(p),
+		Observers: []admission.Observer{h.metrics, h.explain},
+	})
+	h.metrics.Pools(h.desk.Snapshot)
+	h.metrics.House(h.houseStats)
+	if h.extproc, err = extproc.NewServer(extproc.Options{
+		Desk: extproc.NewDesk(h.desk), Policy: h.policy.Current, Verify: h.verifier.Verify, Hooks: h.hooks(),
+	}); err != nil {
+		return nil, err
+	}
+	if err = h.listen(p); err != nil {
+		return nil, err
+	}
+	h.watch(background, config)
+	return h, nil
+}
+
+// settlers is how many goroutines settle: none in memory, where it is cheaper
+// to do it at once.
+func settlers(p *policy.Policy) int {
+	if p.Store.Redis == nil {
+		return 0
+	}
+	return 8
+}
+
+// listen opens both listeners and registers the services.
+func (h *house) listen(p *policy.Policy) error {
+	options := extproc.ServerOptions(p)
+	if p.Server.TLS != nil {
+		config, err := serverTLS(p.Server.TLS)
+		if err != nil {
+			return err
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	h.grpc = grpc.NewServer(options...)
+	h.extproc.Register(h.grpc)
+	authv3.RegisterAuthorizationServer(h.grpc, authz.NewServer(h.verifier, h.policy.Current, authz.ServerOptions{
+		Log: h.log, Observe: h.metrics.Check,
+		OverrideRejected: func() { h.metrics.OverrideRejected("ext_authz") },
+		Panicked:         func() { h.metrics.Panic("authz") },
+	}))
+	h.health = health.NewServer()
+	healthpb.RegisterHealthServer(h.grpc, h.health)
+	h.admin = &http.Server{
+		Handler: admin.New(admin.Options{
+			Token:   func() policy.Secret { return h.policy.Current().Server.AdminToken },
+			Ready:   h.ready,
+			Metrics: h.metrics.Handler(),
+			Queue:   func(now time.Time) any { return queuePicture(h.desk.Snapshot(now)) },
+			Quotas:  h.quotas,
+			Config:  func() ([]byte, error) { return h.policy.Current().Dump(), nil },
+			Explain: h.explained,
+			Recent:  func(n int) any { return h.explain.Recent(n) },
+			Log:     h.log,
+		}),
+		ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelWarn),
+	}
+	var err error
+	if h.adminListener, err = listen(p.Server.Admin); err != nil {
+		return fmt.Errorf("server.admin: %w", err)
+	}
+	if h.grpcListener, err = listen(p.Server.GRPC); err != nil {
+		return fmt.Errorf("server.grpc: %w", err)
+	}
+	return nil
+}
+
+// open serves; the channel tells the first listener that fails.
+func (h *house) open() <-chan error {
+	failed := make(chan error, 2)
+	h.work.Go(func() {
+		if err := h.grpc.Serve(h.grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			failed <- err
+		}
+	})
+	h.work.Go(func() {
+		if err := h.admin.Serve(h.adminListener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			failed <- err
+		}
+	})
+	return failed
+}
+
+// watch follows the policy file and the key files.
+func (h *house) watch(ctx context.Context, config string) {
+	h.work.Go(func() {
+		reload.Policy(ctx, reload.Options{Path: config, Holder: h.policy, Log: h.log, Load: h.load, Report: h.reloaded})
+	})
+	if files := h.verifier.Files(); len(files) > 0 {
+		h.work.Go(func() {
+			reload.Files(ctx, files, func() {
+				if err := h.verifier.Reload(); err != nil {
+					h.log.Error("key file refused, the old keys stay", "error", err)
+				}
+			})
+		})
+	}
+}
+
+// load reads a changed policy and makes everything follow that can refuse it:
+// what cannot be met is not put in force.
+func (h *house) load(path string) (*policy.Policy, error) {
+	p, err := policy.LoadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.verifier.Update(&p.Identity); err != nil {
+		return nil, err
+	}
+	if err := h.gauges.swap(p); err != nil {
+		return nil, errors.Join(err, h.verifier.Update(&h.policy.Current().Identity))
+	}
+	return p, nil
+}
+
+// reloaded puts a new policy in force in the desk and says so.
+func (h *house) reloaded(r reload.Report) {
+	h.metrics.Reloaded(r.New, r.Err == nil)
+	if r.Err == nil && r.Changed() {
+		h.desk.Swap(r.New)
+	}
+}
+
+// ready is nil when weir may get requests.
+func (h *house) ready() error {
+	switch {
+	case h.draining.Load():
+		return errors.New("draining")
+	case h.policy.Current().Identity.From != policy.FromMetadata && !h.verifier.Ready():
+		return errors.New("no usable keys: tokens cannot be verified")
+	}
+	return nil
+}
+
+func (h *house) quotas(ctx context.Context, tenant string) ([]quota.Counter, error) {
+	return h.store.Usage(ctx, time.Time{}, tenant)
+}
+
+func (h *house) explained(id string) (any, bool) {
+	r, ok := h.explain.Find(id)
+	return &r, ok
+}
+
+// close ends everything in the reverse order of build. Safe on half a house.
+func (h *house) close() {
+	h.stop()
+	if h.grpc != nil {
+		h.grpc.Stop()
+	}
+	if h.admin != nil {
+		_ = h.admin.Close() // listeners and connections; nothing to save
+	}
+	for _, l := range []net.Listener{h.grpcListener, h.adminListener} {
+		if l != nil {
+			_ = l.Close() // closed by its server already when it served
+		}
+	}
+	if h.extproc != nil {
+		h.extproc.Wait()
+	}
+	h.work.Wait()
+	if h.desk != nil {
+		h.desk.Close()
+	}
+	if h.store != nil {
+		if err := h.store.Close(); err != nil {
+			h.log.Warn("close store", "error", err)
+		}
+	}
+	if h.verifier != nil {
+		h.verifier.Close()
+	}
+	h.gauges.close()
+	ctx, stop := context.WithTimeout(context.Background(), 3*time.Second)
+	defer stop()
+	if err := h.tracer.Close(ctx); err != nil {
+		h.log.Warn("last spans were not delivered", "error", err)
+	}
+}

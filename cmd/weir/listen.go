@@ -1,0 +1,80 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// listen opens "host:port", "unix:/path" or "unix:@abstract". A socket file
+// that nobody answers is left over from a crash and is replaced; one that
+// answers is another weir's and is an error.
+func listen(address string) (net.Listener, error) {
+	path, isUnix := strings.CutPrefix(address, "unix:")
+	if !isUnix {
+		return net.Listen("tcp", address)
+	}
+	if !strings.HasPrefix(path, "@") {
+		if err := removeStale(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(path, "@") {
+		if err := os.Chmod(path, 0o660); err != nil {
+			_ = l.Close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode()&fs.ModeSocket == 0:
+		return fmt.Errorf("%s is in the way and is no socket", path)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		_ = c.Close()
+		return fmt.Errorf("%s is served by another process", path)
+	}
+	return os.Remove(path)
+}
+
+// serverTLS reads the certificate at each handshake's need: a renewed file is
+// taken without a restart, a broken one keeps the last good pair.
+func serverTLS(t *policy.TLS) (*tls.Config, error) {
+	pair := &renewed{files: t}
+	if _, err := pair.get(nil); err != nil {
+		return nil, fmt.Errorf("server.tls: %w", err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get, NextProtos: []string{"h2"}}
+	if t.ClientCA != "" {
+		pem, err := os.ReadFile(t.ClientCA)
+		if err != nil {
+			return nil, fmt.Errorf("server.tls.clientCA: %w", err)
+		}
+		c.ClientCAs = x509.NewCertPool()
+		if !c.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("server.tls.clientCA: %s holds no certificate", t.ClientCA)
+		}
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return c, nil
+}
