@@ -43,6 +43,12 @@ func (d *decoder) checkServer(p *Policy) {
 	if s.Admin == s.GRPC {
 		d.failAt("server.admin", s.Admin, "must differ from server.grpc")
 	}
+	for i := range p.Pools {
+		if seats := p.Pools[i].Seats.Requests; seats < int64(s.Replicas) {
+			d.failAt(index2("pools", i, "seats.requests"), strconv.FormatInt(seats, 10),
+				fmt.Sprintf("must be at least server.replicas, %d, which share the seats", s.Replicas))
+		}
+	}
 	if p.Queue.MaxHeldBytes < s.MaxBody {
 		d.failAt("queue.maxHeldBytes", formatBytes(p.Queue.MaxHeldBytes), "must hold one body at least: server.maxBody is "+formatBytes(s.MaxBody))
 	}

@@ -5,8 +5,12 @@ import (
 	"time"
 )
 
-// DefaultTier is the tier that is always there (P9's middle).
+// DefaultTier is the tier of tenants without one (P9's middle).
 const DefaultTier = "silver"
+
+// tierWords are the tiers that are always there, of weight 1 unless the
+// policy says another.
+func tierWords() []string { return []string{"gold", DefaultTier, "bronze"} }
 
 // base is a policy with every default that does not depend on other fields,
 // and with no models, pools, issuers or rules.
@@ -187,8 +191,11 @@ func (p *Policy) complete() {
 			s.Algorithms = slices.Clone(p.Identity.Algorithms)
 		}
 	}
-	if !slices.ContainsFunc(p.Tiers, func(t Tier) bool { return t.Name == DefaultTier }) {
-		p.Tiers = append(slices.Clip(p.Tiers), Tier{Name: DefaultTier, Weight: 1})
+	p.Tiers = slices.Clip(p.Tiers)
+	for _, name := range tierWords() {
+		if !hasTier(p, name) {
+			p.Tiers = append(p.Tiers, Tier{Name: name, Weight: 1})
+		}
 	}
 	p.Queue.complete()
 }

@@ -153,3 +153,72 @@ func TestSecret(t *testing.T) {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 }
+
+// The whole file of the design, with its comments' alternatives left out.
+const wholeFile = `version: 1
+mode: enforce                        # shadow, pass
+server: {grpc: "unix:/run/weir/weir.sock", admin: "127.0.0.1:9902", adminToken: {file: admin}, drain: 25s, maxBody: 4MiB, replicas: 1}
+store: {memory: {}}
+identity:
+  from: authz                        # extproc, metadata
+  issuers: [{issuer: https://id.example, audiences: [llm], jwks: {file: jwks.json}}]
+  claims: {tenant: tenant, class: class, colour: colour, tier: tier, user: sub}
+  algorithms: [EdDSA, ES256, RS256]
+envoy: {messageTimeout: 1s, maxMessageTimeout: 30s, maxRequests: 50000}
+apis:
+  - {path: /v1/chat/completions, kind: openai.chat, function: chat_completion}
+  - {path: /v1/models, kind: free}
+models:
+  - {name: deepseek-v4, aliases: ["deepseek-*"], pools: [chat-fp16, chat-dyn, chat-int8]}
+pools:
+  - name: chat-fp16
+    variant: fp16
+    envoy: {cluster: chat-fp16}
+    seats: {requests: 64, tokens: 400000}
+    telemetry:
+      - {kind: dcgm-exporter, url: "http://gpu-node:9400/metrics", every: 5s}
+      - {kind: vllm, url: "http://model:8000/metrics", every: 1s}
+  - {name: chat-dyn, variant: fp16-dyn, envoy: {cluster: chat-dyn}, seats: {requests: 64, tokens: 400000}}
+  - {name: chat-int8, variant: int8, envoy: {cluster: chat-int8}, seats: {requests: 128, tokens: 800000}}
+classes:
+  - {name: critical, weight: 3, maxWait: 200ms, onExpiry: drop, variant: fp16}
+  - {name: standard, weight: 2, maxWait: 500ms, onExpiry: degrade, variant: fp16-dyn}
+  - {name: batch, weight: 1, maxWait: 1s, onExpiry: retryQueue, variant: int8}
+queue: {length: {intercept: 1000, slope: 10, min: 50, max: 200}, softLimit: 80%, perTenant: 50%, maxHeldBytes: 256MiB, coldStart: [50, 75, 100], coldStartFor: 30s, retryQueue: {limit: 5s, length: 200}}
+tenants:
+  - {match: {tenant: "acme"}, tier: gold}
+profiles:
+  edge: {queue: {length: {max: 0}}}
+quotas:
+  - {name: per-tenant, match: {tenant: "*"}, by: [tenant], limits: [{requests: 600, per: 1m}, {tokens: 200000, per: 5m}, {concurrency: 20}]}
+`
+
+func TestWholeFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "admin"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := load(t, filepath.Join(dir, "weir.yaml"), wholeFile)
+	verify(t, common(p))
+	if api, ok := p.Route("GET", "/v1/models"); !ok || api.Kind != Free {
+		t.Errorf("%v %v", api, ok)
+	}
+	if p.Tenant("acme").Tier != "gold" || p.TierWeight("gold") != 1 || p.TierWeight("none") != 1 {
+		t.Error("tiers")
+	}
+	if len(p.Notes()) != 0 {
+		t.Error(p.Notes())
+	}
+}
+
+func TestLoadFileRefusesWhatIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		dir:                           "is not a plain file",
+		filepath.Join(dir, "no.yaml"): "no such file or directory",
+	} {
+		if _, err := LoadFile(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

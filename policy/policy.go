@@ -18,7 +18,7 @@ type Policy struct {
 	Models   []Model // in file order
 	Pools    []Pool  // in file order
 	Classes  [NumClasses]ClassPolicy
-	Tiers    []Tier // default: one tier "silver" of weight 1 is always there
+	Tiers    []Tier // gold, silver and bronze are always there, of weight 1 by default
 	Tenants  []TenantRule
 	Quotas   []QuotaRule
 

@@ -49,6 +49,7 @@ func TestReport(t *testing.T) {
 		"#   batch     weight 1, waits 1s, then the retry queue for 5s, then 429\n",
 		"#   acme                 tier gold (weight 2), no class above standard\n",
 		"#   bad*                 every call is refused\n",
+		"#   tier gold            weight 2\n#   tier silver          weight 1\n#   tier bronze          weight 1\n",
 		"#   per-tenant           for tenant *, a counter for each tenant and model: 600 requests/1m, 20 concurrency\n",
 		"# profile edge: what differs\n",
 		"#   queue.length.max: 0\n",
