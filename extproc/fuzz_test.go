@@ -7,6 +7,7 @@ import (
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/policy"
@@ -193,4 +194,32 @@ func TestRandomConversations(t *testing.T) {
 		data = data[:rng.IntN(len(data)+1)]
 		newRun(t, fuzzDesk(byte(rng.IntN(4))), p).play(data, messages)
 	}
+}
+
+// FuzzDecode: no bytes on the wire make a stream panic or reply twice.
+func FuzzDecode(f *testing.F) {
+	for _, m := range script() {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	p := rules()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := &extprocv3.ProcessingRequest{}
+		if proto.Unmarshal(data, in) != nil {
+			return
+		}
+		m, err := decode(in)
+		if err != nil {
+			return
+		}
+		r := newRun(t, newTestDesk(), p)
+		r.asked = []phase{m.phase}
+		_ = r.talk.receive(at, &m)
+		r.hear()
+		_ = r.talk.ended(false, false)
+		r.desk.even(t)
+	})
 }

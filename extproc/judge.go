@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -158,11 +159,12 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 		return nil
 	case err != nil:
 		return identityRefusal(err)
-	case !clean:
-		return refuse(admission.HeaderInvalid, "The path can be read in more than one way.")
 	}
 	k.identity, k.path = id, path
 	k.standing = standing{class: id.Class, colour: id.Colour}
+	if !clean {
+		return refuse(admission.HeaderInvalid, "The path can be read in more than one way.")
+	}
 	if k.effective, err = c.rules(m); err != nil {
 		c.o.fault(c.ctx, FaultOverride, err.Error())
 		return refuse(admission.OverrideInvalid, "")
@@ -333,23 +335,14 @@ func (c *conversation) open(name string) bool {
 // tenantMay holds a model against the policy's rule for the tenant.
 func (c *conversation) tenantMay(name string) bool {
 	t := c.call.rule
-	return t == nil || len(t.Models) == 0 || contains(t.Models, name)
-}
-
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
+	return t == nil || len(t.Models) == 0 || slices.Contains(t.Models, name)
 }
 
 // forged lists the caller's headers that only we may set.
 func forged(h header) []string {
 	var out []string
 	for i := range h {
-		if strings.HasPrefix(h[i].name, ownPrefix) && !contains(out, h[i].name) {
+		if strings.HasPrefix(h[i].name, ownPrefix) && !slices.Contains(out, h[i].name) {
 			out = append(out, h[i].name)
 		}
 	}
