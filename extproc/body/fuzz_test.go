@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -82,6 +83,7 @@ func FuzzRewrite(f *testing.F) {
 			if !bytes.Equal(b.Rewrite(), data) {
 				t.Fatal("changed without an edit")
 			}
+			scoped(t, b)
 			edits := []Edit{SetInt("max_tokens", 7), SetString("model", "real \"model\""), SetBool("stream", true)}
 			if kind != policy.JSON {
 				edits = append(edits, IncludeUsage())
@@ -103,6 +105,37 @@ func FuzzRewrite(f *testing.F) {
 			}
 		}
 	})
+}
+
+// scoped holds the body against scopes (K1): what passes, with its edits,
+// passes again without any, and only what was not sent was set.
+func scoped(t *testing.T, b *Body) {
+	t.Helper()
+	params := []identity.Param{
+		{Field: "max_tokens", Op: identity.AtMost, Bound: 100},
+		{Field: "temperature", Op: identity.AtMost, Bound: 0.5},
+		{Field: "n", Op: identity.Equal, Enum: []string{"1"}},
+	}
+	edits, err := b.CheckParams(params, true)
+	if err != nil {
+		return
+	}
+	for _, e := range edits {
+		if at := b.lookup(e.Field()); !at.none() && string(b.data[at.lo:at.hi]) != "null" {
+			t.Fatalf("%q: %s was sent and is set", b.data, e.Field())
+		}
+	}
+	out := b.Rewrite(edits...)
+	c, err := Parse(b.Kind, out)
+	if err != nil {
+		t.Fatalf("%q became %q: %v", b.data, out, err)
+	}
+	if more, err := c.CheckParams(params, false); err != nil || len(more) > 0 {
+		t.Fatalf("%q: %v %v", out, more, err)
+	}
+	if c.MaxOut > 100*c.Prompts {
+		t.Fatalf("%q: MaxOut = %d", out, c.MaxOut)
+	}
 }
 
 // sameBut compares two documents without the edited fields.

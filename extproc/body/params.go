@@ -12,9 +12,9 @@ import (
 )
 
 // Fields that stand for one another, so that a scope on one binds the others:
-// an output cap has two names, and best_of generates as n does.
+// an output cap has several names, and best_of generates as n does.
 var (
-	capFields    = []string{"max_tokens", "max_completion_tokens"}
+	capFields    = []string{"max_tokens", "max_completion_tokens", "max_output_tokens"}
 	choiceFields = []string{"n", "best_of"}
 )
 
@@ -32,14 +32,16 @@ var defaults = map[string]string{
 //   - A field that is sent must comply; it is never changed. A value that
 //     cannot be compared (an object, an array, a string where a number is
 //     bound) does not comply.
-//   - A scope on max_tokens or max_completion_tokens binds both; an upper
+//   - A scope on one name of the output cap binds all of them; an upper
 //     bound on n or best_of binds both, and an exact n binds best_of. An output
 //     cap of 0 does not comply with an upper bound, because some engines read
 //     it as no cap.
 //   - A field that is not sent (or null) counts as the API's default where
-//     there is one; the output cap has none. Else, with clamp, "<=" and ">="
-//     set the field to their bound; an output cap is set under the name the
-//     API knows. Without clamp, and for "=", the field must be sent.
+//     there is one; the output cap has none. Else, with clamp, it is set: to
+//     the bound, or to the one value that "=" names; an output cap is set
+//     under a name the API knows. Without clamp, and where "=" names several
+//     values, the field must be sent.
+//   - Embeddings generate nothing: fields of generation may be absent there.
 //   - A name that differs from the scope's field only by case is refused.
 //
 // Several scopes on one field all bind.
@@ -164,29 +166,54 @@ func sameValue(raw []byte, want string) bool {
 
 // checkUnsent judges a scope whose field was not sent, and clamps.
 func (b *Body) checkUnsent(p *identity.Param, clamp bool) (Edit, *Error) {
-	if def, ok := defaults[p.Field]; ok && complies(p, p.Field, []byte(def)) {
+	isCap := slices.Contains(capFields, p.Field)
+	def, known := defaults[p.Field]
+	switch {
+	case known && complies(p, p.Field, []byte(def)):
+		return Edit{}, nil
+	case b.Kind == policy.OpenAIEmbeddings && (known || isCap):
 		return Edit{}, nil
 	}
-	must := forbidden(p.Field, "is not sent; your key allows "+bound(p))
-	limit := p.Bound
+	e, ok := fill(p)
+	if ok && isCap {
+		e, ok = b.fillCap(p, e)
+	}
+	if !ok || !clamp {
+		return Edit{}, forbidden(p.Field, "is not sent; your key allows "+bound(p))
+	}
+	return e, nil
+}
+
+// fill sets the field of a scope to the one value that follows from it.
+func fill(p *identity.Param) (Edit, bool) {
+	switch {
+	case p.Op != identity.Equal || len(p.Enum) == 0:
+		return SetNumber(p.Field, p.Bound), !math.IsNaN(p.Bound) && !math.IsInf(p.Bound, 0)
+	case len(p.Enum) > 1:
+		return Edit{}, false
+	}
+	word := p.Enum[0]
+	if n, err := strconv.ParseFloat(word, 64); err == nil && sameValue([]byte(SetNumber("", n).json), word) {
+		return SetNumber(p.Field, n), true
+	}
+	if word == "true" || word == "false" {
+		return SetBool(p.Field, word == "true"), true
+	}
+	return SetString(p.Field, word), true
+}
+
+// fillCap makes an output cap a whole number that the API takes, under a name
+// that it knows.
+func (b *Body) fillCap(p *identity.Param, e Edit) (Edit, bool) {
+	limit, err := strconv.ParseFloat(e.json, 64)
+	if limit = math.Floor(min(limit, MaxCap)); err != nil || limit < 1 {
+		return Edit{}, false
+	}
 	name := p.Field
-	if slices.Contains(capFields, name) {
-		if b.Kind == policy.OpenAICompletions {
-			name = "max_tokens"
-		}
-		limit = math.Floor(limit)
-		if limit < 1 || limit > MaxCap {
-			if p.Op == identity.AtMost && limit > MaxCap {
-				limit = MaxCap
-			} else {
-				return Edit{}, must
-			}
-		}
+	if b.Kind == policy.OpenAICompletions || b.Kind == policy.OpenAIChat && name == "max_output_tokens" {
+		name = "max_tokens"
 	}
-	if !clamp || p.Op == identity.Equal || math.IsNaN(limit) || math.IsInf(limit, 0) {
-		return Edit{}, must
-	}
-	return SetNumber(name, limit), nil
+	return SetInt(name, int64(limit)), true
 }
 
 // tighten adds the edit e of scope p; where two scopes set one field, the

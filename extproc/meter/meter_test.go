@@ -174,7 +174,7 @@ func TestFixtures(t *testing.T) {
 // gzipped codes data, flushed after each event.
 func gzipped(data []byte) (whole []byte, pieces [][]byte) {
 	var buf bytes.Buffer
-	z := gzip.NewWriter(&buf)
+	z, _ := gzip.NewWriterLevel(&buf, gzip.HuffmanOnly)
 	for _, event := range bytes.SplitAfter(data, []byte("\n\n")) {
 		z.Write(event)
 		z.Flush()
@@ -194,7 +194,11 @@ func TestFixturesGzip(t *testing.T) {
 		for _, coding := range []string{"gzip", "x-gzip", "GZIP", "identity, gzip"} {
 			o := f.options()
 			o.ContentEncoding, o.HideUsage = coding, true
-			for how, chunks := range map[string][][]byte{"by event": pieces, "whole": {coded}, "byte by byte": bytewise(coded)} {
+			ways := map[string][][]byte{"by event": pieces, "whole": {coded}}
+			if coding == "gzip" {
+				ways["byte by byte"] = bytewise(coded)
+			}
+			for how, chunks := range ways {
 				got, on := run(o, chunks...)
 				if got != plain {
 					t.Errorf("%s, %s, %s:\ngot  %+v\nwant %+v", f.name, coding, how, got, plain)
@@ -276,17 +280,19 @@ func TestGzipBomb(t *testing.T) {
 	var buf bytes.Buffer
 	z := gzip.NewWriter(&buf)
 	zeros := make([]byte, 1<<20)
-	for range 64 {
+	for range 24 {
 		z.Write(zeros)
 	}
 	z.Close()
-	f, _ := run(Options{ContentType: "application/json", ContentEncoding: "gzip"}, buf.Bytes())
+	m := New(Options{ContentType: "application/json", ContentEncoding: "gzip"})
+	defer m.Close()
+	if _, replaced := m.Write(buf.Bytes(), true); replaced {
+		t.Error("bytes changed")
+	}
+	f := m.Facts()
 	if u := f.Usage(1, 300); !f.Unreadable || u.Output != 300 {
 		t.Errorf("got %+v, %+v", f, u)
 	}
-	m := New(Options{ContentType: "application/json", ContentEncoding: "gzip"})
-	defer m.Close()
-	m.Write(buf.Bytes(), true)
 	if m.dec.decoded > ratioFrom+2*decodeStep+maxRatio*int64(buf.Len()) {
 		t.Errorf("decoded %d bytes", m.dec.decoded)
 	}
