@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -188,8 +190,9 @@ func readSecret(file string) (value, message string) {
 
 // cause is an error of the file system without the name, which stands beside.
 func cause(err error) string {
-	if e, ok := err.(*os.PathError); ok {
-		err = e.Err
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		return e.Err.Error()
 	}
 	return err.Error()
 }

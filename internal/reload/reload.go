@@ -30,6 +30,10 @@ type Options struct {
 	Holder *policy.Holder // holds a policy already
 	// Load reads the file; nil = policy.LoadFile.
 	Load func(path string) (*policy.Policy, error)
+	// Apply makes what depends on a policy follow, just before it comes into
+	// force; an error keeps the old one, and Apply must have left everything
+	// as it was. nil = nothing to do.
+	Apply func(next *policy.Policy) error
 	// Report hears of each attempt, after the holder was swapped; nil = nobody.
 	Report func(Report)
 	Log    *slog.Logger  // nil = silent
@@ -69,12 +73,16 @@ func (o *Options) attempt(first bool) {
 	if err == nil {
 		next, r.Restart, err = next.WithRunning(r.Old)
 	}
+	changed := err == nil && next.Hash != r.Old.Hash
+	if changed && o.Apply != nil {
+		err = o.Apply(next)
+	}
 	switch {
 	case err != nil:
 		r.Err = fmt.Errorf("policy not reloaded: %w", err)
 		o.Log.Error("policy not reloaded, the last good one stays", "file", o.Path, "policy", r.Old.Hash,
 			"violations", violations(err), "restart", r.Restart, "error", summary(err))
-	case next.Hash == r.Old.Hash:
+	case !changed:
 		if first && r.Restart == nil {
 			return
 		}

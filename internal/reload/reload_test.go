@@ -3,6 +3,7 @@ package reload
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -251,6 +252,38 @@ func TestBadFileKeepsLastGood(t *testing.T) {
 	h.stop()
 	if n := strings.Count(h.log.String(), "level=ERROR"); n != 1 {
 		t.Errorf("%d error lines, want 1:\n%s", n, h.log.String())
+	}
+}
+
+// What cannot follow a policy keeps it out.
+func TestApplyRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, path, good)
+	p, err := policy.LoadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, withSeats(9))
+	holder := policy.NewHolder(p)
+	ctx, cancel := context.WithCancel(t.Context())
+	refused := errors.New("no such key file")
+	Policy(ctx, Options{
+		Path: path, Holder: holder,
+		Apply: func(next *policy.Policy) error {
+			if holder.Current() != p || next.Pools[0].Seats.Requests != 9 {
+				t.Error("applied late, or another policy")
+			}
+			return refused
+		},
+		Report: func(r Report) {
+			if !errors.Is(r.Err, refused) || r.Changed() {
+				t.Errorf("%+v", r)
+			}
+			cancel()
+		},
+	})
+	if holder.Current() != p {
+		t.Error("in force all the same")
 	}
 }
 
