@@ -125,11 +125,3 @@ func isUpgrade(h header) bool {
 	}
 	return false
 }
-
-// isJSON reports a content type that a JSON body may have; none at all is
-// taken as JSON.
-func isJSON(contentType string) bool {
-	t, _, _ := strings.Cut(strings.ToLower(contentType), ";")
-	t = strings.TrimSpace(t)
-	return t == "" || t == "application/json" || strings.HasPrefix(t, "application/") && strings.HasSuffix(t, "+json")
-}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -142,6 +143,32 @@ func TestAnswerHeaders(t *testing.T) {
 	_ = e.hangUp(true)
 	h.ended()
 	d.even(t)
+}
+
+// TestBufferedAnswer: what is cut out of a BUFFERED answer changes its length.
+func TestBufferedAnswer(t *testing.T) {
+	h := open(t, newTestDesk())
+	e := h.call()
+	e.modes = bodies(filterv3.ProcessingMode_BUFFERED, filterv3.ProcessingMode_BUFFERED)
+	e.send(chatHead())
+	e.want("request_headers")
+	e.send(reqBody(`{"model":"deepseek-v4","stream":true,"messages":[{"role":"user","content":"hello"}]}`, true))
+	e.want("request_body")
+	e.send(answered("200", via, false, "content-type", "text/event-stream"))
+	e.want("response_headers")
+	word := `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}` + "\n\n"
+	usage := `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}` + "\n\n"
+	e.send(chunk(word+usage+done, true))
+	r := e.next().GetResponseBody().GetResponse()
+	want := word + done
+	if got := string(r.GetBodyMutation().GetBody()); got != want {
+		t.Errorf("body %q, want %q", got, want)
+	}
+	if set := r.GetHeaderMutation().GetSetHeaders(); len(set) != 1 || string(set[0].GetHeader().GetRawValue()) != strconv.Itoa(len(want)) {
+		t.Errorf("headers %v, want the length %d", set, len(want))
+	}
+	_ = e.hangUp(true)
+	h.ended()
 }
 
 func TestTraceIsHandedOn(t *testing.T) {

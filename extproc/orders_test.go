@@ -108,6 +108,35 @@ func orders() []order {
 		{name: "upstream 500", moves: chat(move{answered("500", via, true), "response_headers"}), end: ended(admission.ResultFailed, 500)},
 		{name: "upstream 404", moves: chat(move{answered("404", via, true), "response_headers"}), end: ok(404)},
 
+		{name: "error inside a 200 stream", moves: chat(
+			move{answered("200", via, false, sse...), "response_headers"},
+			move{chunk(`data: {"error":{"message":"engine died","type":"server_error","code":500}}`+"\n\n", true), "response_body"}),
+			end: ended(admission.ResultFailed, 200)},
+		{name: "stream that ends without its last event", moves: chat(
+			move{answered("200", via, false, sse...), "response_headers"},
+			move{chunk(`data: {"choices":[{"index":0,"delta":{"content":"one two"}}]}`+"\n\n", true), "response_body"}),
+			end: ended(admission.ResultUnknown, 200)},
+		{name: "upstream 400 with a body", moves: chat(
+			move{answered("400", via, false, "content-type", "application/json"), "response_headers"},
+			move{chunk(`{"error":{"message":"no"}}`, true), "response_body"}), end: ok(400),
+			charge: func(u admission.Usage) error {
+				if !u.Refund {
+					return errors.New("an error with nothing delivered is given back")
+				}
+				return nil
+			}},
+		{name: "answer's headers not sent (SKIP)", moves: chat(
+			move{chunk(`{"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`, true), "response_body"}), end: ok(0),
+			charge: func(u admission.Usage) error {
+				if u.Input != 3 || u.Output != 2 {
+					return errors.New("want 3 in, 2 out")
+				}
+				return nil
+			}},
+		{name: "answer sent again behind its end", moves: chat(
+			move{answered("200", via, true), "response_headers"},
+			move{chunk("x", false), "response_body"}, move{trailers(), "response_trailers"}), end: ok(200)},
+
 		// gRPC.
 		{name: "gRPC unary", modes: bodyNone, moves: unary(
 			move{answered("200", via, false), "response_headers"},
