@@ -194,6 +194,7 @@ func callerWord(s string) bool {
 //   - A bare total is passed on as such.
 //   - Where the output is not known, it is what was delivered: the estimate of
 //     the text, or the last running total and the text after it.
+//   - A stream cut before its first text has no output, and that is known.
 //   - An answer that cannot be read is charged at estOut, at most at one token
 //     for each of its bytes if it was cut, and never at nothing.
 //   - An error with nothing delivered and nothing counted is given back, as is
@@ -220,9 +221,11 @@ func (f Facts) Usage(estIn, estOut int64) admission.Usage {
 	case KnownNothing:
 		u.Refund = f.CountOnly || f.End == Error && !f.Delivered && f.Output == 0
 	}
-	if !u.Refund {
-		u.Output = max(f.Output, f.delivered(estOut))
+	if u.Refund {
+		return u
 	}
+	u.Output = max(f.Output, f.delivered(estOut))
+	u.Known = u.Output == 0 && f.Stream && f.End == Cut
 	return u
 }
 

@@ -107,6 +107,13 @@ func TestAborted(t *testing.T) {
 	if last*10 < 11*8 {
 		t.Errorf("charged %d of 11", last)
 	}
+	// Cut before the first text: the input alone.
+	m = New(Options{ContentType: sse})
+	defer m.Close()
+	m.Write(events[0], false)
+	if u := m.Facts().Usage(10, 4000); !u.Known || u.InputKnown || u.Output != 0 || u.Refund {
+		t.Errorf("nothing delivered yet: %+v", u)
+	}
 	// Reasoning counts, as do the arguments of tool calls.
 	for _, name := range []string{"streams/openai_chat_reasoning_content.sse", "streams/openai_chat_tool_calls.sse", "streams/anthropic_thinking_and_tool.sse"} {
 		d := read(t, name)
