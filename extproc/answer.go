@@ -104,7 +104,7 @@ func (c *conversation) marked(m *message) reply {
 	r := reply{phase: responseHeaders, set: make([]field, 0, 8)}
 	r.set = append(r.set, field{headerRequestID, c.call.id}, field{headerReason, d.Reason.String()})
 	if d.Variant != "" {
-		r.set = append(r.set, field{headerVariant, string(d.Variant)})
+		r.set = append(r.set, field{headerVariant, string(d.Variant)}, field{headerWaited, milliseconds(d.Waited)})
 	}
 	r.set = appendQuota(r.set, d.Quota)
 	for _, name := range forged(m.header) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -118,6 +119,7 @@ func TestChangedBody(t *testing.T) {
 func TestAnswerHeaders(t *testing.T) {
 	d := newTestDesk(verdict{edit: func(d *admission.Decision) {
 		d.Quota = &admission.QuotaView{Limit: policy.Limit{Unit: policy.Requests, Max: 600}, Remaining: 599}
+		d.Waited = 1234567 * time.Nanosecond
 	}})
 	h := open(t, d)
 	e := h.call()
@@ -128,7 +130,7 @@ func TestAnswerHeaders(t *testing.T) {
 	e.send(answered("429", via, false, "x-weir-evil", "1", "x-weir-variant", "fp64", "x-ratelimit-remaining-requests", "9", "retry-after", "7"))
 	r := e.next()
 	set, removed := mutations(r)
-	if set[headerVariant] != "fp16-dyn" || set["x-ratelimit-remaining-requests"] != "599" || set[headerRequestID] == "" {
+	if set[headerVariant] != "fp16-dyn" || set["x-ratelimit-remaining-requests"] != "599" || set[headerRequestID] == "" || set[headerWaited] != "1.235" {
 		t.Errorf("set %v", set)
 	}
 	if !removed["x-weir-evil"] || removed[headerVariant] || removed["retry-after"] || set["retry-after"] != "" {

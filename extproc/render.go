@@ -19,6 +19,7 @@ const (
 	headerPool      = "x-weir-pool"
 	headerTenant    = "x-weir-tenant"
 	headerClass     = "x-weir-class"
+	headerWaited    = "x-weir-waited-ms"
 	ownPrefix       = "x-weir-"
 )
 
@@ -46,6 +47,9 @@ func render(d *admission.Decision, s *scene) *immediate {
 		field{"x-envoy-ratelimited", "true"})
 	if s.id != "" {
 		im.header = append(im.header, field{headerRequestID, s.id})
+	}
+	if d.Waited > 0 {
+		im.header = append(im.header, field{headerWaited, milliseconds(d.Waited)})
 	}
 	if s.challenge != "" {
 		im.header = append(im.header, field{"www-authenticate", s.challenge})

@@ -105,6 +105,17 @@ func TestRenderEveryReason(t *testing.T) {
 	}
 }
 
+// TestRenderWaited: a refusal tells the wait that went before it, if any.
+func TestRenderWaited(t *testing.T) {
+	for waited, want := range map[time.Duration]string{0: "", 200 * time.Millisecond: "200", 200*time.Millisecond + 1500*time.Nanosecond: "200.002"} {
+		d := admission.Decide(admission.ExpiredDrop, "")
+		d.Waited = waited
+		if got, _ := lookup(render(&d, &scene{now: at}).header, headerWaited); got != want {
+			t.Errorf("%s after %v: %q, want %q", headerWaited, waited, got, want)
+		}
+	}
+}
+
 func TestRenderQuota(t *testing.T) {
 	d := admission.Decide(admission.QuotaTokens, "")
 	d.Quota = &admission.QuotaView{Limit: policy.Limit{Unit: policy.Tokens, Max: 200000, Per: 5 * time.Minute}, Remaining: -3, Reset: 6 * time.Minute}
