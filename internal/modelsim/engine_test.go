@@ -200,8 +200,11 @@ func TestCloseUnderLoad(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		work.Wait()
-		if c := sim.Totals(); c.Started != 4 || c.Aborted != 4 || c.InFlight != 0 {
+		if c := sim.Totals(); c.Started != 4 || c.Aborted != 4 || c.InFlight != 0 || c.Peak != 4 {
 			t.Errorf("totals = %+v", c)
+		}
+		if sim.Reset(); sim.Totals().Peak != 0 {
+			t.Errorf("peak of an idle machine after Reset = %d", sim.Totals().Peak)
 		}
 	})
 }

@@ -31,6 +31,7 @@ func (c *Count) add(d Count) {
 type Totals struct {
 	Count
 	InFlight int64            `json:"in_flight"` // started and not ended
+	Peak     int64            `json:"peak"`      // most in flight at once
 	Tenants  map[string]Count `json:"tenants"`   // by the header x-weir-tenant, where it came
 }
 
@@ -42,6 +43,7 @@ type totals struct {
 	idle    *sync.Cond
 	sum     Count
 	active  int64
+	peak    int64
 	tenants map[string]Count
 }
 
@@ -57,6 +59,7 @@ func (t *totals) book(tenant string, d Count) {
 	defer t.mu.Unlock()
 	t.sum.add(d)
 	t.active += d.Started - d.Finished - d.Aborted - d.Failed
+	t.peak = max(t.peak, t.active)
 	if t.active == 0 {
 		t.idle.Broadcast()
 	}
@@ -74,12 +77,12 @@ func (t *totals) book(tenant string, d Count) {
 func (t *totals) read() Totals {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Totals{Count: t.sum, InFlight: t.active, Tenants: maps.Clone(t.tenants)}
+	return Totals{Count: t.sum, InFlight: t.active, Peak: t.peak, Tenants: maps.Clone(t.tenants)}
 }
 
 func (t *totals) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.sum = Count{Started: t.active}
+	t.sum, t.peak = Count{Started: t.active}, t.active
 	clear(t.tenants)
 }
