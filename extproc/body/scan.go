@@ -168,7 +168,7 @@ func (s *scanner) unique(m *members, name []byte) bool {
 }
 
 func (s *scanner) duplicate(name []byte) bool {
-	return s.refuse(&Error{400, CodeDuplicate, string(cut(name, 64)),
+	return s.refuse(&Error{400, CodeDuplicate, cut(name, 64),
 		fmt.Sprintf("the name %s appears twice in one object", shortName(name))})
 }
 

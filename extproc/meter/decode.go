@@ -102,7 +102,7 @@ func (d *decoder) run(yield func(struct{}) bool) {
 		}
 	}
 	empty := d.coded == 0 && errors.Is(err, io.EOF)
-	d.failed = err != io.EOF && err != errStopped && !empty && !(d.eof && errors.Is(err, io.ErrUnexpectedEOF))
+	d.failed = !errors.Is(err, io.EOF) && !errors.Is(err, errStopped) && !empty && !(d.eof && errors.Is(err, io.ErrUnexpectedEOF))
 }
 
 // Read and ReadByte give the reader the bytes of the chunk, and wait for the

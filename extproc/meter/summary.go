@@ -7,7 +7,6 @@ type summary struct {
 	after   int64     // tokens of text since the last count of output
 	events  int64     // documents read
 	faulty  int64     // events and lines that could not be read
-	known   Known
 	c       counts
 	fin     finishes
 	last    bool // a terminal event was seen

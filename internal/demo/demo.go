@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // best effort: the system clears its temporary folder
 	s := &stage{o: o, dir: dir}
 	defer s.strike()
 	if err := s.build(ctx); err != nil {
