@@ -35,8 +35,12 @@ func (d *drain) pass(dt time.Duration, waited bool) {
 	}
 }
 
-// freed counts a seat that came free after it was held for some time.
+// freed counts a seat that came free after it was held for some time. One that
+// is given back at the instant it was given has served nobody and says nothing.
 func (d *drain) freed(held time.Duration, waited bool) {
+	if held <= 0 {
+		return
+	}
 	d.seats = min(d.seats+1, 1<<20)
 	d.held += (held.Seconds() - d.held) * max(holdShare, 1/float64(d.seats))
 	if !waited {
