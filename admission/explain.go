@@ -148,6 +148,9 @@ func (rec Record) Render(w io.Writer) error {
 		text += fmt.Sprintf("pool     %s (%s)\n", d.Pool, d.Variant)
 	}
 	text += fmt.Sprintf("waited   %s\nretry    %s\npolicy   %s\n", d.Waited, d.RetryAfter, d.Policy)
+	if q := d.Quota; q != nil {
+		text += fmt.Sprintf("quota    %s, %d left\n", q.Rule, q.Remaining)
+	}
 	for _, s := range d.Trail.Steps[:d.Trail.N] {
 		verdict := "ok"
 		if !s.OK {

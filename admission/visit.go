@@ -47,7 +47,8 @@ func (v *Visit) Longest() time.Duration {
 	return d
 }
 
-// Ready is closed once the decision stands; closed already when not waiting.
+// Ready is closed once the decision stands, or by Leave; closed already when
+// not waiting.
 func (v *Visit) Ready() <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -84,11 +85,14 @@ func (v *Visit) Result() (*Ticket, Decision) {
 // after Result (then a no-op if the ticket was taken).
 func (v *Visit) Leave() {
 	v.mu.Lock()
-	was := v.state
+	was, ready := v.state, v.ready
 	if was == undecided || was == decided {
-		v.state = left
+		v.state, v.ready = left, nil
 	}
 	v.mu.Unlock()
+	if was == undecided && ready != nil {
+		close(ready)
+	}
 	switch {
 	case was == undecided:
 		v.cancel()
