@@ -17,7 +17,6 @@ type run struct {
 
 // pulse runs Q10's pulse over a pool of 60 seats, about 343 requests a second.
 type pulse struct {
-	t        *testing.T
 	l        *Line
 	r        *rand.Rand
 	running  []run // by end
@@ -81,7 +80,7 @@ func (p *pulse) step(now time.Duration, perSecond float64) {
 // most, nobody waits longer than its class may, seats are never idle, and the
 // hints tell about the time in which the line clears.
 func TestPulse(t *testing.T) {
-	p := &pulse{t: t, l: New(standardConfig(60, 0)), r: dice(11), refused: map[Refusal]int{}}
+	p := &pulse{l: New(standardConfig(60, 0)), r: dice(11), refused: map[Refusal]int{}}
 	for now := time.Duration(0); now < 60*time.Second; now += ms {
 		rate := 300.0
 		if now >= 20*time.Second && now < 30*time.Second {
@@ -98,6 +97,9 @@ func TestPulse(t *testing.T) {
 	}
 	if share(policy.Critical) < 0.72 {
 		t.Errorf("critical served %.2f", share(policy.Critical))
+	}
+	if n := p.refused[Full]; n > 0 {
+		t.Errorf("%d met a full line: the last fifth is critical's", n)
 	}
 	for c, longest := range standardConfig(1, 0).MaxWaits {
 		if p.waits[c] > longest {
