@@ -52,13 +52,15 @@ func dial(c policy.Redis) (*conn, error) {
 		return nil, err
 	}
 	longest := max(dialTimeout, c.Timeout)
-	return &conn{redis.NewUniversalClient(&redis.UniversalOptions{
+	life, end := context.WithCancel(context.Background())
+	return &conn{end: end, UniversalClient: redis.NewUniversalClient(&redis.UniversalOptions{
 		Addrs:                 c.Addresses,
 		MasterName:            c.Master,
 		DB:                    c.DB,
 		Username:              c.Username,
 		Password:              c.Password.Reveal(),
 		Protocol:              2,
+		Dialer:                dialer(life, secure),
 		TLSConfig:             secure,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            -1,
@@ -78,16 +80,38 @@ func dial(c policy.Redis) (*conn, error) {
 	})}, nil
 }
 
+// conn is a client; a pointer to it can be swapped.
+type conn struct {
+	redis.UniversalClient
+	end context.CancelFunc // ends dials in progress
+}
+
+// Close ends the client's connections, and dials in progress too.
+func (c *conn) Close() error {
+	c.end()
+	return c.UniversalClient.Close()
+}
+
+// dialer connects within the context's time, TLS handshake included, and no
+// longer than the client lives.
+func dialer(life context.Context, secure *tls.Config) func(context.Context, string, string) (net.Conn, error) {
+	plain := &net.Dialer{KeepAlive: 30 * time.Second}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(life, cancel)()
+		if secure == nil {
+			return plain.DialContext(ctx, network, addr)
+		}
+		return (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext(ctx, network, addr)
+	}
+}
+
 func tlsConfig(c policy.Redis) (*tls.Config, error) {
 	if !c.TLS {
 		return nil, nil
 	}
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
-	if t.ServerName == "" && len(c.Addresses) == 1 {
-		if host, _, err := net.SplitHostPort(c.Addresses[0]); err == nil {
-			t.ServerName = host
-		}
-	}
 	if c.CA != "" {
 		pem, err := os.ReadFile(c.CA)
 		if err != nil {

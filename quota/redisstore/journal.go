@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -137,6 +138,13 @@ func (j *journal) giveBack(id string, now time.Time, claims []quota.Claim) {
 	}
 }
 
+// backlog is how many entries are pending.
+func (j *journal) backlog() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.pending
+}
+
 func (j *journal) isLocal(id string) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -202,7 +210,8 @@ func (j *journal) tasks(n int) []task {
 }
 
 func (j *journal) task(e *entry, now time.Time) task {
-	t := task{entry: e, reserve: e.reserve, settle: e.settle}
+	// An end is told with its reservation, which a fail-over may have lost.
+	t := task{entry: e, reserve: e.reserve || e.granted, settle: e.settle}
 	if e.now.IsZero() {
 		t.age = now.Sub(e.made)
 	}
@@ -226,19 +235,15 @@ func (j *journal) finish(t task) {
 	}
 }
 
-// acknowledged lists up to n entries that Redis confirmed in the last minute,
-// newest first, leaving out the skip newest.
-func (j *journal) acknowledged(skip, n int) []task {
+// acknowledged lists what Redis confirmed in the last minute, but before it
+// came back from an outage, newest first.
+func (j *journal) acknowledged(back time.Time) []task {
 	now := time.Now()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var out []task
-	for i := len(j.queue) - 1; i >= 0 && len(out) < n; i-- {
-		e := j.queue[i]
-		if e.gone || e.pending() || (!e.granted && !e.settled) || now.Sub(e.told) > recent {
-			continue
-		}
-		if skip--; skip >= 0 {
+	for _, e := range slices.Backward(j.queue) {
+		if e.gone || e.pending() || (!e.granted && !e.settled) || now.Sub(e.told) > recent || !e.told.Before(back) {
 			continue
 		}
 		t := task{entry: e, reserve: e.granted, settle: e.settled}

@@ -38,14 +38,11 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
@@ -78,12 +75,6 @@ type Store struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 }
-
-// conn is a client; a pointer to it can be swapped.
-type conn struct{ redis.UniversalClient }
-
-// ErrClosed is returned by a store after Close.
-var ErrClosed = errors.New("redisstore: closed")
 
 // New makes a store; it does not wait for Redis. Errors are of the
 // configuration: a prefix with braces, TLS files that cannot be read.

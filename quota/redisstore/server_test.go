@@ -15,6 +15,7 @@ import (
 // server is a real redis-server on loopback.
 type server struct {
 	addr string
+	conf string // file; "" = none
 	args []string
 	cmd  *exec.Cmd
 	dead chan struct{}
@@ -56,7 +57,13 @@ func freePort(t testing.TB) string {
 func (s *server) start(t testing.TB) {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(s.addr)
-	args := append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir()}, s.args...)
+	args := []string{"--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir()}
+	if s.conf != "" {
+		args = append([]string{s.conf}, args...)
+	} else {
+		args = append(args, "--save", "", "--appendonly", "no")
+	}
+	args = append(args, s.args...)
 	s.cmd = exec.Command(redisServer(t), args...)
 	if err := s.cmd.Start(); err != nil {
 		t.Fatalf("redis-server: %v", err)

@@ -40,8 +40,6 @@ func (s *Store) Stats() Stats {
 	if o := s.outage.Load(); o != nil {
 		out.Away, out.Since, out.Reason = true, o.since, o.reason
 	}
-	s.journal.mu.Lock()
-	out.Pending = s.journal.pending
-	s.journal.mu.Unlock()
+	out.Pending = s.journal.backlog()
 	return out
 }

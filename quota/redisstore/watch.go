@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,48 +27,62 @@ func (s *Store) watch(ctx context.Context) {
 			return
 		case <-s.wake:
 		}
-		returned := s.outage.Load() != nil && s.await(ctx)
-		if s.outage.Load() == nil {
-			s.replay(ctx, s.client.Load())
+		var back time.Time
+		if s.outage.Load() != nil {
+			if back = s.await(ctx); back.IsZero() {
+				return
+			}
 		}
-		if returned {
-			s.recheck(ctx)
+		err := s.replay(ctx, s.client.Load(), math.MaxInt)
+		if err == nil && !back.IsZero() {
+			err = s.recheck(ctx, back)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.miss(err, sharedTag)
 		}
 	}
 }
 
-// await probes until Redis is back, and returns then; false when ctx ends.
-func (s *Store) await(ctx context.Context) bool {
+// await probes until Redis is back and decides again. It returns when the
+// probe succeeded; zero when ctx ends.
+func (s *Store) await(ctx context.Context) time.Time {
 	tick := time.NewTicker(s.config.RetryAfterOutage)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return false
+			return time.Time{}
 		case <-tick.C:
 		}
-		if s.comeBack(ctx) {
-			return true
+		if back := s.comeBack(ctx); !back.IsZero() {
+			return back
 		}
 	}
 }
 
 // comeBack makes a new client: the old one's connections may be to a server
-// that was demoted. What is pending is told before Redis decides again.
-func (s *Store) comeBack(ctx context.Context) bool {
+// that was demoted. What is pending now is told before Redis decides again;
+// what is added meanwhile, afterwards, or a fast stream of local decisions
+// would keep Redis away for ever.
+func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 	client, err := dial(s.config)
 	if err != nil {
-		return false // the TLS files are being replaced: the next probe sees
+		return back // the TLS files are being replaced: the next probe sees
 	}
-	if !s.probe(ctx, client) || !s.replay(ctx, client) {
+	if !s.probe(ctx, client) {
 		client.Close()
-		return false
+		return back
+	}
+	back = time.Now()
+	if s.replay(ctx, client, s.journal.backlog()) != nil {
+		client.Close()
+		return time.Time{}
 	}
 	client.warm(ctx, s.config.Pool)
 	old := s.client.Swap(client)
 	s.outage.Store(nil)
 	old.Close()
-	return true
+	return back
 }
 
 // probe asks for a write in the slot that missed, in the time a decision has.
@@ -82,28 +98,30 @@ func (s *Store) probe(ctx context.Context, c *conn) bool {
 	return c.Set(once, s.key(tag, "p", ""), "1", time.Minute).Err() == nil
 }
 
-// replay tells Redis everything pending; false when it went away meanwhile.
-func (s *Store) replay(ctx context.Context, c *conn) bool {
-	for {
-		tasks := s.journal.tasks(replayBatch)
+// replay tells Redis up to most of what is pending, oldest first; an error
+// means that it went away meanwhile.
+func (s *Store) replay(ctx context.Context, c *conn, most int) error {
+	for most > 0 {
+		tasks := s.journal.tasks(min(replayBatch, most))
 		if len(tasks) == 0 {
-			return true
+			break
 		}
-		if s.tellAll(ctx, c, tasks, func(t task, _ bool) {
+		most -= len(tasks)
+		if err := s.tellAll(ctx, c, tasks, func(t task, _ bool) {
 			s.journal.finish(t)
 			s.count.replayed.Add(1)
-		}) != nil {
-			return false
+		}); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// recheck looks whether Redis still has what it acknowledged lately, newest
-// first, and charges again what a fail-over lost. It stops where a whole
-// batch is known.
-func (s *Store) recheck(ctx context.Context) {
-	for skip := 0; ; skip += checkBatch {
-		tasks := s.journal.acknowledged(skip, checkBatch)
+// recheck looks whether Redis still has what it acknowledged shortly before
+// it came back, newest first, and charges again what a fail-over lost. It
+// stops where a whole batch is known.
+func (s *Store) recheck(ctx context.Context, back time.Time) error {
+	for tasks := range slices.Chunk(s.journal.acknowledged(back), checkBatch) {
 		var lost atomic.Int64
 		err := s.tellAll(ctx, s.client.Load(), tasks, func(t task, known bool) {
 			if !known {
@@ -112,11 +130,15 @@ func (s *Store) recheck(ctx context.Context) {
 				s.journal.again(t)
 			}
 		})
-		if err != nil || lost.Load() == 0 {
-			s.kick() // there may be ends to tell
-			return
+		if err != nil {
+			return err
+		}
+		if lost.Load() == 0 {
+			break
 		}
 	}
+	s.kick() // there may be ends to tell
+	return nil
 }
 
 // tellAll runs tasks on a few workers; done hears of each that succeeded. The
