@@ -86,29 +86,34 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 // spareStore refuses at a full line before the store is asked for a claim
 // that would only go back.
 func (c *Core) spareStore(now time.Time, p *Plan) {
-	l, bounds := p.pool, c.bounds(now, p)
-	if len(p.Claims) == 0 || l.waiting.Load() < int64(bounds.Length) {
+	bounds := c.bounds(now, p)
+	if len(p.Claims) == 0 || p.pool.waiting.Load() < int64(bounds.Length) {
 		return
 	}
-	at := l.lock(now)
+	if reason, hint, full := p.pool.full(now, p, bounds); full {
+		c.turnAway(now, p, reason, hint, bounds.Length)
+	}
+}
+
+// full offers a plan to a line that has no room, so that the line hears that
+// its class asked.
+func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time.Duration, full bool) {
+	now = l.lock(now)
+	defer l.unlock()
 	waiting := 0
-	for _, n := range l.line.Stats(at).Waiting {
+	for _, n := range l.line.Stats(now).Waiting {
 		waiting += n
 	}
-	if waiting == 0 || waiting < bounds.Length {
-		l.unlock()
-		return
+	if waiting == 0 || waiting < b.Length {
+		return 0, 0, false
 	}
-	offered := l.line.Offer(at, &p.waiter, bounds) // the line hears that its class asked
+	offered := l.line.Offer(now, &p.waiter, b)
 	if offered.Refusal == queue.Taken {
-		l.line.Cancel(at, &p.waiter)
-		l.unlock()
-		return
+		l.line.Cancel(now, &p.waiter)
+		l.line.Release(now, &p.waiter)
+		return 0, 0, false
 	}
-	r := refusalReason(offered.Refusal, l.gone)
-	l.meter.refuse(at.Sub(l.base))
-	l.unlock()
-	c.turnAway(now, p, r, offered.Hint)
+	return l.turnedAway(now, offered.Refusal), offered.Hint, true
 }
 
 // applyTenant applies the policy's word on the tenant, which wins over the
@@ -179,34 +184,49 @@ func (c *Core) Enter(now time.Time, p *Plan, v quota.Verdict) Outcome {
 		p.giveProbeBack(now)
 		return p.refuse(quotaReason(v), v.RetryAfter, quotaDetail(v))
 	}
-	l := p.pool
 	bounds := c.bounds(now, p)
+	outcome, reason, hint := c.offer(now, p, bounds)
+	switch outcome {
+	case Refused:
+		return c.turnAway(now, p, reason, hint, bounds.Length)
+	case Entered:
+		p.admit(p.entry(), 0)
+	}
+	return outcome
+}
+
+// offer brings the plan before its line. A plan that is InTheLine is not to
+// be touched any more.
+func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, time.Duration) {
+	l := p.pool
 	now = l.lock(now)
-	offered := l.line.Offer(now, &p.waiter, bounds)
+	defer l.unlock()
+	offered := l.line.Offer(now, &p.waiter, b)
 	switch {
 	case offered.Refusal != queue.Taken:
-		r := refusalReason(offered.Refusal, l.gone)
-		if r.Row().Advice == AdviceQueue {
-			l.meter.refuse(now.Sub(l.base))
-		}
-		l.unlock()
-		return c.turnAway(now, p, r, offered.Hint)
+		return Refused, l.turnedAway(now, offered.Refusal), offered.Hint
 	case offered.Granted:
 		l.take(now, p, &p.waiter)
-		l.unlock()
-		p.admit(p.entry(), 0)
-		return Entered
-	}
-	if !c.hold(p) {
+		return Entered, p.entry(), 0
+	case !c.hold(p):
+		hint := l.line.Predict(now, p.Class)
 		l.line.Cancel(now, &p.waiter)
 		l.meter.refuse(now.Sub(l.base))
-		l.unlock()
-		return c.turnAway(now, p, HeldBytes, offered.Hint)
+		return Refused, HeldBytes, hint
 	}
 	l.waiting.Add(1)
-	p.step(RoomQueue, "position", float64(offered.Position), float64(bounds.Length), true)
-	l.unlock()
-	return InTheLine
+	p.step(RoomQueue, "position", float64(offered.Position), float64(b.Length), true)
+	return InTheLine, Queued, 0
+}
+
+// turnedAway names a refusal of the line and counts it for demand. The lock
+// is held.
+func (l *pool) turnedAway(now time.Time, refusal queue.Refusal) Reason {
+	r := refusalReason(refusal, l.gone)
+	if r.Row().Advice == AdviceQueue {
+		l.meter.refuse(now.Sub(l.base))
+	}
+	return r
 }
 
 // Abandon gives up a plan that was not refused and will not Enter: the store
@@ -217,9 +237,9 @@ func (c *Core) Abandon(now time.Time, p *Plan, r Reason) {
 }
 
 // turnAway refuses at the line.
-func (c *Core) turnAway(now time.Time, p *Plan, r Reason, hint time.Duration) Outcome {
+func (c *Core) turnAway(now time.Time, p *Plan, r Reason, hint time.Duration, length int) Outcome {
 	p.giveProbeBack(now)
-	p.step(RoomQueue, r.String(), float64(p.pool.waiting.Load()), 0, false)
+	p.step(RoomQueue, r.String(), float64(p.pool.waiting.Load()), float64(length), false)
 	return p.refuse(r, hint, "")
 }
 
@@ -244,22 +264,26 @@ func (c *Core) left(p *Plan) {
 // ClientGone. False means that another call has decided it, or is about to
 // hand it back.
 func (c *Core) Cancel(now time.Time, p *Plan) bool {
-	l := p.pool
-	if l == nil {
+	if p.pool == nil {
 		return false
 	}
-	now = l.lock(now)
-	waited, ok := l.line.Cancel(now, &p.waiter)
-	if ok {
-		c.left(p)
-	}
-	l.unlock()
+	waited, ok := c.takeOut(now, p)
 	if !ok {
 		return false
 	}
 	p.Decision.Waited = waited
 	c.Abandon(now, p, ClientGone)
 	return true
+}
+
+func (c *Core) takeOut(now time.Time, p *Plan) (waited time.Duration, ok bool) {
+	l := p.pool
+	now = l.lock(now)
+	defer l.unlock()
+	if waited, ok = l.line.Cancel(now, &p.waiter); ok {
+		c.left(p)
+	}
+	return waited, ok
 }
 
 // bounds are the limits of one Offer (Q1, Q4, Q5).
@@ -305,14 +329,13 @@ func (c *Core) NextAt(name string) (time.Time, bool) {
 }
 
 // giveProbeBack tells the breaker that this probe brings no verdict.
-func (p *Plan) giveProbeBack(now time.Time) {
-	if !p.probe {
-		return
-	}
-	p.probe = false
-	if l := cmp.Or(p.seat, p.pool); l != nil {
+func (p *Plan) giveProbeBack(now time.Time) { p.giveProbeBackTo(cmp.Or(p.seat, p.pool), now) }
+
+func (p *Plan) giveProbeBackTo(l *pool, now time.Time) {
+	if p.probe && l != nil {
 		l.breaker.Forget(now)
 	}
+	p.probe = false
 }
 
 // Breaker is a pool's breaker, nil for an unknown pool.

@@ -28,6 +28,7 @@ const (
 	halveAt   = 2048.0 // the histogram is halved here: it follows the last few thousand answers
 	perOctave = 8      // buckets per doubling: the percentile is exact to 9 %
 	buckets   = perOctave*20 + 1
+	maxFlows  = 10000 // kept; policies that come and go do not add up
 )
 
 // flow is what was learnt of one (model, API).
@@ -119,6 +120,9 @@ func (e *Estimator) add(k flowKey) *flow {
 	old := *e.flows.Load()
 	if f := old[k]; f != nil {
 		return f
+	}
+	if len(old) >= maxFlows {
+		return &flow{} // learns for nobody
 	}
 	next := make(map[flowKey]*flow, len(old)+1)
 	for key, f := range old {

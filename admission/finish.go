@@ -20,7 +20,15 @@ func (c *Core) Advance(now time.Time, name string) (decided, overdue []*Plan) {
 }
 
 func (c *Core) advance(now time.Time, l *pool) (decided, overdue []*Plan) {
+	decided, overdue = c.due(now, l)
+	c.finish(now, decided)
+	return decided, overdue
+}
+
+// due collects what is due.
+func (c *Core) due(now time.Time, l *pool) (gone, overdue []*Plan) {
 	now = l.lock(now)
+	defer l.unlock()
 	exits := append(l.settlePause(now), l.line.Advance(now)...)
 	for _, chain := range [2]*chain{&l.seated, &l.over} {
 		for p := chain.head; p != nil && !p.since.Add(l.maxHold()).After(now); p = chain.head {
@@ -29,10 +37,7 @@ func (c *Core) advance(now time.Time, l *pool) (decided, overdue []*Plan) {
 			overdue = append(overdue, p)
 		}
 	}
-	decided = c.leave(now, l, exits)
-	l.unlock()
-	c.finish(now, decided)
-	return decided, overdue
+	return c.leave(now, l, exits), overdue
 }
 
 // Done ends a plan that has a seat, once: the seat is freed, the breaker and
@@ -48,22 +53,29 @@ func (c *Core) Done(now time.Time, p *Plan, e *End) (final quota.Amount, decided
 	if e.Learn && c.echo == nil {
 		c.estimates.Learn(p.Request, &e.Usage)
 	}
+	decided = c.vacate(now, p, final.Input+final.Output)
+	c.finish(now, decided)
+	return final, decided
+}
+
+// vacate frees the plan's seat and seats who follows.
+func (c *Core) vacate(now time.Time, p *Plan, cost int64) []*Plan {
+	l := p.seat
 	now = l.lock(now)
+	defer l.unlock()
 	p.remove()
 	l.running.Add(-1)
 	l.meter.end(now.Sub(p.since))
 	exits := l.settlePause(now) // before the seat is free: this end may have opened the breaker
 	if !p.over {
-		if cost := final.Input + final.Output; cost > 0 {
+		if cost > 0 {
 			l.line.Settle(p.held, cost)
 		}
 		exits = append(exits, l.line.Release(now, p.held)...)
 	}
-	decided = c.leave(now, l, exits)
+	gone := c.leave(now, l, exits)
 	l.adopt(now)
-	l.unlock()
-	c.finish(now, decided)
-	return final, decided
+	return gone
 }
 
 // count tells the pool's breaker how a run ended.
@@ -183,18 +195,9 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 		if v.Action != breaker.Admit {
 			continue
 		}
-		w := p.again()
-		w.Tokens = p.tokens(l, l.seats.Load())
-		at := l.lock(now)
-		took := l.line.TryTake(at, w)
-		if took {
-			p.giveProbeBack(now)
+		if l.takeIn(now, p) {
+			p.giveProbeBackTo(p.pool, now)
 			p.probe = v.Probe
-			l.take(at, p, w)
-			l.meter.degraded++
-		}
-		l.unlock()
-		if took {
 			p.Decision.Degraded = true
 			p.admit(DegradedExpiry, p.Decision.Waited)
 			return true
@@ -204,6 +207,20 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 		}
 	}
 	return false
+}
+
+// takeIn seats a plan that comes down, if nobody here is ahead of it.
+func (l *pool) takeIn(now time.Time, p *Plan) bool {
+	w := p.again()
+	w.Tokens = p.tokens(l, l.seats.Load())
+	now = l.lock(now)
+	defer l.unlock()
+	if !l.line.TryTake(now, w) {
+		return false
+	}
+	l.take(now, p, w)
+	l.meter.degraded++
+	return true
 }
 
 // again is a fresh waiter of the same request: the old one belongs to the
@@ -218,8 +235,8 @@ func (p *Plan) again() *queue.Waiter {
 
 func (l *pool) noteRefusal(now time.Time) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.meter.refuse(now.Sub(l.base))
-	l.mu.Unlock()
 }
 
 // Pass admits without asking any room (O4): the pool is the class's, a free
@@ -264,12 +281,12 @@ func (p *Plan) sit(now time.Time, l *pool) {
 	}
 	w.Owner = p
 	now = l.lock(now)
+	defer l.unlock()
 	if l.line.TryTake(now, w) {
 		l.take(now, p, w)
-	} else {
-		p.seat, p.held, p.since, p.over = l, w, now, true
-		l.running.Add(1)
-		l.over.push(p)
+		return
 	}
-	l.unlock()
+	p.seat, p.held, p.since, p.over = l, w, now, true
+	l.running.Add(1)
+	l.over.push(p)
 }

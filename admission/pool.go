@@ -94,7 +94,9 @@ func (l *pool) lock(now time.Time) time.Time {
 }
 
 // unlock publishes when the pool wants to be advanced, then lets the line go.
+// It is deferred: a panic of one request must not keep the line locked.
 func (l *pool) unlock() {
+	defer l.mu.Unlock()
 	next := never
 	if at, ok := l.line.Next(); ok {
 		next = at.Sub(l.base)
@@ -105,7 +107,6 @@ func (l *pool) unlock() {
 		}
 	}
 	l.next.Store(int64(next))
-	l.mu.Unlock()
 }
 
 // nextAt is the instant at which the pool wants to be advanced.

@@ -71,13 +71,18 @@ func (c *Core) reshape(now time.Time, l *pool, p *policy.Policy) []*Plan {
 	if c.echo == nil {
 		l.breaker.Configure(p.Breaker)
 	}
-	now = l.lock(now)
-	l.seats.Store(&config.Seats)
-	decided := c.leave(now, l, l.line.Configure(now, config))
-	l.adopt(now)
-	l.unlock()
+	decided := c.resize(now, l, config)
 	c.finish(now, decided)
 	return decided
+}
+
+func (c *Core) resize(now time.Time, l *pool, config queue.Config) []*Plan {
+	now = l.lock(now)
+	defer l.unlock()
+	l.seats.Store(&config.Seats)
+	gone := c.leave(now, l, l.line.Configure(now, config))
+	l.adopt(now)
+	return gone
 }
 
 // lineConfig is a pool's line; its seats are this replica's share (design
@@ -109,10 +114,14 @@ func (c *Core) Drain(now time.Time) []*Plan {
 }
 
 func (c *Core) drain(now time.Time, l *pool, gone bool) []*Plan {
-	now = l.lock(now)
-	l.gone = l.gone || gone
-	decided := c.leave(now, l, l.line.Drain(now))
-	l.unlock()
+	decided := c.empty(now, l, gone)
 	c.finish(now, decided)
 	return decided
+}
+
+func (c *Core) empty(now time.Time, l *pool, gone bool) []*Plan {
+	now = l.lock(now)
+	defer l.unlock()
+	l.gone = l.gone || gone
+	return c.leave(now, l, l.line.Drain(now))
 }
