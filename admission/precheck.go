@@ -49,7 +49,7 @@ func (d *Desk) Refused(r *Request, dec *Decision) {
 }
 
 // allOpen reports whether the breakers of all pools that the request can
-// reach refuse it, with the verdict of the one that may admit first.
+// reach refuse it, with the mildest state and the shortest wait.
 func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, open bool) {
 	f := c.floor.Load()
 	models := r.Policy.Policy.Models
@@ -67,10 +67,13 @@ func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, open b
 			if v.Action != breaker.Shed {
 				return breaker.Verdict{}, false
 			}
-			if !open || v.RetryAfter < first.RetryAfter {
-				first = v
+			if !open {
+				first, open = v, true
 			}
-			open = true
+			first.RetryAfter = min(first.RetryAfter, v.RetryAfter)
+			if v.State == breaker.Soft { // another class would be let in
+				first.State = v.State
+			}
 		}
 	}
 	return first, open
