@@ -10,7 +10,7 @@ import (
 
 // keepSettled bounds how many settled ids a slot remembers, beside the time
 // quota.KeepSettled.
-const keepSettled = 1024
+const keepSettled = 128
 
 // slot is all that is counted for one tenant. Its shard's lock guards it.
 type slot struct {

@@ -110,6 +110,7 @@ func (s *Store) miss(err error, tag string) Reason {
 	}
 	if s.outage.CompareAndSwap(nil, &outage{reason: reason, since: time.Now(), tag: tag}) {
 		s.count.outages.Add(1)
+		s.options.Log.Warn("redis is away: quotas are decided from the local share", "reason", reason.String(), "error", err)
 		s.kick()
 	}
 	return reason

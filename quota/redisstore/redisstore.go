@@ -39,6 +39,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,6 +56,7 @@ type Options struct {
 	MaxTenants int           // tenants counted while Redis is away; default 100000
 	Hold       time.Duration // after this an unsettled reservation ends; default quota.DefaultHold
 	Journal    int           // requests kept for settling on return; default 65536
+	Log        *slog.Logger  // one line when Redis goes away, one when it is back; default none
 }
 
 // Store is a quota.Store in Redis. Use New.
@@ -86,6 +88,9 @@ func New(config policy.Redis, o Options) (*Store, error) {
 	o.Replicas = max(o.Replicas, 1)
 	if o.Hold <= 0 {
 		o.Hold = quota.DefaultHold
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Journal <= 0 {
 		o.Journal = 1 << 16

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	redisstore.LogTo(slog.New(slog.DiscardHandler))
 	// A client that met many dial errors has a goroutine of its own that looks
 	// once a second whether it was closed; nothing waits for it.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))

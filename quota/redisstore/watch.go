@@ -80,8 +80,9 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 	}
 	client.warm(ctx, s.config.Pool)
 	old := s.client.Swap(client)
-	s.outage.Store(nil)
+	o := s.outage.Swap(nil)
 	old.Close()
+	s.options.Log.Info("redis is back: it decides quotas again", "reason", o.reason.String(), "away", back.Sub(o.since), "pending", s.journal.backlog())
 	return back
 }
 
