@@ -1,6 +1,8 @@
 package authz
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -26,7 +28,8 @@ type answer struct {
 	code      string // error.code
 	message   string
 	challenge string
-	retry     bool // the same call may succeed soon
+	retry     bool   // the same call may succeed soon
+	id        string // x-weir-request-id; "" = none
 	observed  string
 }
 
@@ -38,6 +41,10 @@ var (
 	pathUnknown = answer{
 		status: http.StatusNotFound, grpc: codes.Unimplemented, reason: "path_unknown", kind: typeInvalid,
 		code: "unknown_url", message: "Unknown method or path.", observed: "path_unknown",
+	}
+	overrideInvalid = answer{
+		status: http.StatusServiceUnavailable, grpc: codes.Unavailable, reason: "override_invalid", kind: typeServer,
+		code: "misconfigured_route", message: "This route is misconfigured; tell its operator.", observed: "override_invalid",
 	}
 )
 
@@ -96,6 +103,9 @@ func refuse(c call, a answer) *authv3.CheckResponse {
 		},
 	}
 	put := func(key, value string) { denied.Headers = append(denied.Headers, header(key, value)) }
+	if a.id != "" {
+		put("x-weir-request-id", a.id)
+	}
 	if a.challenge != "" {
 		put("www-authenticate", a.challenge)
 	}
@@ -150,6 +160,13 @@ func okResponse(fields *structpb.Struct, remove []string) *authv3.CheckResponse 
 		HttpResponse:    &authv3.CheckResponse_OkResponse{OkResponse: &authv3.OkHttpResponse{HeadersToRemove: remove}},
 		DynamicMetadata: fields,
 	}
+}
+
+// newID is 128 random bits in hexadecimal.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return hex.EncodeToString(b[:])
 }
 
 // metadata turns our own fields into a Struct; they are of kinds that it

@@ -39,6 +39,7 @@ func TestAnswersAreTheReasonTables(t *testing.T) {
 		{answerOf(identity.Unavailable("x")), admission.KeysUnavailable},
 		{pathUnknown, admission.PathUnknown},
 		{pathInvalid, admission.HeaderInvalid},
+		{overrideInvalid, admission.OverrideInvalid},
 	} {
 		row := c.want.Row()
 		a := c.answer

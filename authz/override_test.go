@@ -4,11 +4,11 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -25,7 +25,7 @@ func TestOverrides(t *testing.T) {
 		}
 		return out
 	}
-	const bad = -1 // a gRPC error
+	const bad = 503
 	for _, c := range []struct {
 		name       string
 		auth       string
@@ -62,16 +62,24 @@ func TestOverrides(t *testing.T) {
 				}
 				req.Attributes.RouteMetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"weir.policy": s}}
 			}
+			before := d.overrides.Load()
+			resp := d.check(req)
+			got := int(resp.GetDeniedResponse().GetStatus().GetCode())
+			if resp.GetOkResponse() != nil {
+				got = 200
+			}
+			if got != c.want {
+				t.Fatalf("%d, want %d", got, c.want)
+			}
 			if c.want != bad {
-				if got := d.status(req); got != c.want {
-					t.Errorf("%d, want %d", got, c.want)
-				}
 				return
 			}
-			before := d.overrides.Load()
-			_, err := d.client.Check(t.Context(), req)
-			if status.Code(err) != codes.FailedPrecondition || d.overrides.Load() != before+1 || <-d.codes != "override_invalid" {
-				t.Errorf("error %v, %d counted", err, d.overrides.Load()-before)
+			told := d.rejected.Load()
+			if d.overrides.Load() != before+1 || told.Passed || told.Identity.Tenant != "acme" || told.Err.Channel == "" {
+				t.Errorf("%d counted, %+v", d.overrides.Load()-before, told)
+			}
+			if told.ID == "" || headerOf(resp, "x-weir-request-id") != told.ID || headerOf(resp, "x-weir-reason") != "override_invalid" {
+				t.Errorf("answer %v, told %+v", resp, told)
 			}
 			// Whoever is not identified learns nothing of it.
 			anonymous := proto.CloneOf(req)
@@ -80,6 +88,67 @@ func TestOverrides(t *testing.T) {
 				t.Errorf("anonymous: %d", got)
 			}
 		})
+	}
+}
+
+// TestOverridesAreHandedOn: what only ext_authz sees of a route reaches
+// ext_proc beside the identity; the shared answer of the token stays as it is.
+func TestOverridesAreHandedOn(t *testing.T) {
+	d := newDoor(t, nil)
+	auth := "Bearer " + d.token(nil)
+	for range 2 {
+		req := d.chat("authorization", auth)
+		req.Attributes.ContextExtensions = map[string]string{"class": "batch", "maxWait": "100ms"}
+		fields := d.check(req).GetDynamicMetadata().AsMap()
+		got, err := identity.OverridesFrom(fields)
+		if want := (policy.Overrides{Class: "batch", MaxWait: "100ms"}); err != nil || got != want {
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
+		}
+		if id, err := identity.FromFields(fields); err != nil || id.Tenant != "acme" {
+			t.Errorf("the identity beside it: %+v, %v", id, err)
+		}
+		plain := d.check(d.chat("authorization", auth)).GetDynamicMetadata().AsMap()
+		if got, err := identity.OverridesFrom(plain); err != nil || got != (policy.Overrides{}) {
+			t.Errorf("without context_extensions: %+v, %v", got, err)
+		}
+	}
+}
+
+// TestShadowLiftsWhatIsAsked (O4): where the policy does not enforce, ext_authz
+// leaves unknown paths and misconfigured routes to ext_proc, which records
+// them; who asks and which scopes they hold stays judged.
+func TestShadowLiftsWhatIsAsked(t *testing.T) {
+	for _, mode := range []policy.Mode{policy.Shadow, policy.Pass} {
+		d := newDoor(t, func(p *policy.Policy) {
+			p.Mode = mode
+			for i := range p.Classes {
+				p.Classes[i].Mode = mode
+			}
+		})
+		good, poor := "Bearer "+d.token(nil), "Bearer "+d.token(map[string]any{"scope": "llm_service"})
+		misled := func(auth string) *authv3.CheckRequest {
+			req := d.chat("authorization", auth)
+			req.Attributes.ContextExtensions = map[string]string{"class": "vip"}
+			return req
+		}
+		for name, c := range map[string]struct {
+			req  *authv3.CheckRequest
+			want int
+		}{
+			"unknown path":                       {request("POST", "/nowhere", "authorization", good), 200},
+			"unknown path, anonymous":            {request("POST", "/nowhere"), 401},
+			"a path that reads in two ways":      {request("POST", "/x/../v1/chat/completions", "authorization", good), 400},
+			"misconfigured route":                {misled(good), 200},
+			"misconfigured route, without scope": {misled(poor), 403},
+			"the API's scope":                    {d.chat("authorization", poor), 403},
+		} {
+			if got := d.status(c.req); got != c.want {
+				t.Errorf("%v, %s: %d, want %d", mode, name, got, c.want)
+			}
+		}
+		if told := d.rejected.Load(); told == nil || !told.Passed || told.ID != "" {
+			t.Errorf("the operator heard %+v", told)
+		}
 	}
 }
 

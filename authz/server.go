@@ -2,7 +2,9 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/policy"
@@ -39,9 +42,19 @@ type ServerOptions struct {
 	// "path_unknown", "path_invalid", "override_invalid" or "internal".
 	Observe func(code string, took time.Duration)
 	// OverrideRejected is told each call on a misconfigured route.
-	OverrideRejected func()
+	OverrideRejected func(r Rejected)
 	// Panicked is told each recovered panic.
 	Panicked func()
+}
+
+// Rejected is a call on a route whose overrides were refused. With Passed the
+// policy does not enforce, and the call went on by the policy without them.
+type Rejected struct {
+	ID       string // in the answer as x-weir-request-id; "" with Passed
+	Identity *identity.Identity
+	Path     string
+	Err      *policy.OverrideError
+	Passed   bool
 }
 
 // NewServer serves by the policy that the function returns; each call asks
@@ -54,7 +67,7 @@ func NewServer(v *Verifier, p func() *policy.Policy, o ServerOptions) *Server {
 		o.Observe = func(string, time.Duration) {}
 	}
 	if o.OverrideRejected == nil {
-		o.OverrideRejected = func() {}
+		o.OverrideRejected = func(Rejected) {}
 	}
 	if o.Panicked == nil {
 		o.Panicked = func() {}
@@ -95,53 +108,65 @@ func (s *Server) check(ctx context.Context, now time.Time, a *authv3.AttributeCo
 	if !clean {
 		return refuse(c, pathInvalid), pathInvalid.observed, nil
 	}
-	e, err := effective(p, a)
+	e, extensions, err := effective(p, a)
 	if err != nil {
-		s.rejectOverride(now, path, err)
-		return nil, "override_invalid", status.Error(codes.FailedPrecondition, "weir: this route is misconfigured")
+		var base error
+		if e, base = p.For(policy.Overrides{}); base != nil {
+			return nil, "internal", status.Error(codes.Internal, "weir: no policy")
+		}
+		if bad := s.rejectOverride(now, e.ModeOf(who.id.Class), who.id, path, err); bad != nil {
+			return refuse(c, *bad), bad.observed, nil
+		}
+		extensions = policy.Overrides{}
 	}
 	api, ok := e.Route(c.http.GetMethod(), path)
 	if !ok {
-		return refuse(c, pathUnknown), pathUnknown.observed, nil
+		if e.ModeOf(who.id.Class) == policy.Enforce {
+			return refuse(c, pathUnknown), pathUnknown.observed, nil
+		}
+		return s.allow(p, c, who, extensions), "ok", nil // ext_proc judges it, and says so (O4)
 	}
-	if f := missingFunction(e, api, who.id); f != "" {
+	if f := who.id.MissingFunction(e.FunctionsOf(api)); f != "" {
 		d := identity.MissingScope(p.Identity.Realm, f)
 		return refuse(c, answerOfFunction(d)), d.Code, nil
 	}
-	return s.allow(p, c, who), "ok", nil
+	return s.allow(p, c, who, extensions), "ok", nil
 }
 
-// missingFunction is the first function scope that the identity lacks: the
-// route's and, because a route may only narrow, also the API's, unless the
-// policy lets routes loosen.
-func missingFunction(e *policy.Effective, api *policy.API, id *identity.Identity) string {
-	if f := e.FunctionOf(api); !id.FunctionAllowed(f) {
-		return f
+// rejectOverride makes a misconfigured route loud: each call is told to the
+// hook, and a line is written once a second. It returns the answer, nil where
+// the caller's class is not enforced (O4).
+func (s *Server) rejectOverride(now time.Time, mode policy.Mode, id *identity.Identity, path string, err error) *answer {
+	r := Rejected{Identity: id, Path: path, Passed: mode != policy.Enforce}
+	if !errors.As(err, &r.Err) {
+		r.Err = &policy.OverrideError{Err: err}
 	}
-	if !e.Envoy.AllowLoosen && !id.FunctionAllowed(api.Function) {
-		return api.Function
+	var a *answer
+	if !r.Passed {
+		bad := overrideInvalid
+		bad.id = newID()
+		r.ID, a = bad.id, &bad
 	}
-	return ""
-}
-
-// rejectOverride makes a misconfigured route loud: a count for each call and
-// a line once a second.
-func (s *Server) rejectOverride(now time.Time, path string, err error) {
-	s.o.OverrideRejected()
+	s.o.OverrideRejected(r)
 	last := s.warned.Load()
 	if now.Unix() > last && s.warned.CompareAndSwap(last, now.Unix()) {
-		s.o.Log.Error("route override rejected: calls on this route fail", "path", path, "error", err)
+		s.o.Log.Error("route override rejected", "path", path, "refused", !r.Passed, "error", err)
 	}
+	return a
 }
 
-// allow answers OK. The common answer, without a forged header, is made once
-// for each token.
-func (s *Server) allow(p *policy.Policy, c call, who *verified) *authv3.CheckResponse {
+// allow answers OK. The common answer, without a forged header and without
+// anything of the route to hand on, is made once for each token.
+func (s *Server) allow(p *policy.Policy, c call, who *verified, extensions policy.Overrides) *authv3.CheckResponse {
 	remove := s.removed(p, c)
-	if len(remove) == 1 && remove[0] == authorization {
+	fields := who.fields
+	if more := identity.OverrideFields(extensions); more != nil {
+		fields = &structpb.Struct{Fields: maps.Clone(fields.GetFields())}
+		maps.Copy(fields.Fields, metadata(more).GetFields())
+	} else if len(remove) == 1 && remove[0] == authorization {
 		return who.stripped
 	}
-	return okResponse(who.fields, remove)
+	return okResponse(fields, remove)
 }
 
 const authorization = "authorization"

@@ -27,6 +27,7 @@ type door struct {
 	key       pair
 	client    authv3.AuthorizationClient
 	overrides atomic.Int64
+	rejected  atomic.Pointer[Rejected]
 	panics    atomic.Int64
 	codes     chan string
 }
@@ -46,7 +47,7 @@ func newDoor(t *testing.T, change func(*policy.Policy)) *door {
 	v := newVerifier(t, &d.policy.Identity)
 	s := NewServer(v, func() *policy.Policy { return d.policy }, ServerOptions{
 		Observe:          func(code string, _ time.Duration) { d.codes <- code },
-		OverrideRejected: func() { d.overrides.Add(1) },
+		OverrideRejected: func(r Rejected) { d.overrides.Add(1); d.rejected.Store(&r) },
 		Panicked:         func() { d.panics.Add(1) },
 	})
 	listener := bufconn.Listen(1 << 16)

@@ -82,7 +82,8 @@ func decodeContext(in *extprocv3.ProcessingRequest, m *message) {
 	}
 }
 
-// scalar is an attribute as text; composite values have none.
+// scalar is an attribute as text. A list or a structure is told as such: no
+// attribute that is read here may be one, and it must not pass for an unset one.
 func scalar(v *structpb.Value) string {
 	switch k := v.GetKind().(type) {
 	case *structpb.Value_StringValue:
@@ -94,6 +95,8 @@ func scalar(v *structpb.Value) string {
 			return "true"
 		}
 		return "false"
+	case *structpb.Value_ListValue, *structpb.Value_StructValue:
+		return "(structure)"
 	}
 	return ""
 }

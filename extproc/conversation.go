@@ -190,16 +190,17 @@ func (c *conversation) refuse(now time.Time, at phase, f *refusal) {
 	if p := c.call.effective; p != nil {
 		d.Policy = p.ID()
 	}
-	if f.reason == admission.OverrideInvalid {
-		d.Detail = "" // for the operator, not for the caller
-	}
-	shadowed := shadowable(f.reason) && c.mode() != policy.Enforce
+	shadowed := c.mode() != policy.Enforce && c.lifts(f)
 	if shadowed {
 		d.Shadow, d.Intended = true, f.reason
 		d.Action, d.Reason = admission.Admit, admission.AdmittedPass
 	}
 	c.decision = d
-	c.o.Desk.Refused(c.about(), &d)
+	told := d
+	if f.operator != "" {
+		told.Detail = f.operator
+	}
+	c.o.Desk.Refused(c.about(), &told)
 	if shadowed {
 		c.pass(at, &d)
 		return
@@ -243,7 +244,7 @@ func (c *conversation) pass(at phase, d *admission.Decision) {
 // mode is the mode that the hallway's own refusals run in.
 func (c *conversation) mode() policy.Mode {
 	switch {
-	case c.call.effective != nil && c.call.standingKnown:
+	case c.call.effective != nil:
 		return c.call.effective.ModeOf(c.call.standing.class)
 	case c.policy != nil:
 		return c.policy.Mode
@@ -251,10 +252,16 @@ func (c *conversation) mode() policy.Mode {
 	return policy.Enforce
 }
 
-// shadowable says which of the hallway's refusals shadow and pass lift: what
-// is asked and how, never who asks (O4).
-func shadowable(r admission.Reason) bool {
-	switch r {
+// lifts says which of the hallway's refusals shadow and pass lift: what is
+// asked and how, never who asks (O4). A key with parameter scopes passes only
+// once its body was held against them: a mistake elsewhere must not be a way
+// around them.
+func (c *conversation) lifts(f *refusal) bool {
+	k := &c.call
+	if f.firm || k.identity != nil && len(k.identity.Params) > 0 && !k.paramsHeld && f.reason != admission.PathUnknown {
+		return false
+	}
+	switch f.reason {
 	case admission.ModelUnknown, admission.PathUnknown, admission.HeaderInvalid,
 		admission.BodyMissing, admission.BodyInvalid, admission.BodyDuplicate, admission.BodyField,
 		admission.BodyTruncated, admission.BodyTooLarge, admission.BodyType, admission.BodyEncoding,

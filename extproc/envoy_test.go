@@ -28,6 +28,7 @@ type house struct {
 	conn   *grpc.ClientConn
 	desk   *testDesk
 	faults chan Fault
+	misled chan *policy.OverrideError
 	ends   chan Summary
 }
 
@@ -61,7 +62,7 @@ func open(t testing.TB, d *testDesk, edit ...func(*Options)) *house {
 }
 
 func openWith(t testing.TB, d *testDesk, p *policy.Policy, edit ...func(*Options)) *house {
-	h := &house{t: t, desk: d, faults: make(chan Fault, 64), ends: make(chan Summary, 64)}
+	h := &house{t: t, desk: d, faults: make(chan Fault, 64), misled: make(chan *policy.OverrideError, 64), ends: make(chan Summary, 64)}
 	o := Options{Desk: d, Policy: func() *policy.Policy { return p }}
 	o.Hooks.Fault = func(_ context.Context, f Fault, detail string) {
 		select {
@@ -69,6 +70,7 @@ func openWith(t testing.TB, d *testDesk, p *policy.Policy, edit ...func(*Options
 		default:
 		}
 	}
+	o.Hooks.OverrideRejected = func(_ context.Context, err *policy.OverrideError) { h.misled <- err }
 	o.Hooks.Finished = func(_ context.Context, s Summary) { h.ends <- s }
 	for _, e := range edit {
 		e(&o)

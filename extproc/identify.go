@@ -15,8 +15,10 @@ import (
 type refusal struct {
 	reason    admission.Reason
 	detail    string // for the caller
+	operator  string // for explain, in place of detail
 	param     string // field of the body
 	challenge string
+	firm      bool // stands in shadow and pass too
 }
 
 func refuse(r admission.Reason, detail string) *refusal {
@@ -46,6 +48,7 @@ func (c *conversation) identify(ctx context.Context, now time.Time, m *message) 
 		return c.fresh(now, id, err)
 	}
 	fields, _ := m.metadata(c.policy.Envoy.AuthzNamespace)
+	c.call.handed, c.call.badHanded = identity.OverridesFrom(fields)
 	id, err := identity.FromFields(fields)
 	if errors.Is(err, identity.ErrPreflight) {
 		if p.Preflight && isPreflight(m.header) {

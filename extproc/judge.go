@@ -28,13 +28,15 @@ type call struct {
 	rule          *policy.TenantRule // the policy's for the caller; nil = none
 	identity      *identity.Identity
 	function      string
+	handed        policy.Overrides // by ext_authz, beside the identity
+	badHanded     error
 	standing      standing
-	standingKnown bool
 	deadline      time.Time
 	modes         *modes
 	forged        []string // x-weir-* headers of the caller
 	parent, state string   // W3C headers to hand on; "" = unchanged
 	bodyJudged    bool
+	paramsHeld    bool // the body complies with the key's parameter scopes
 	request       *admission.Request
 	edit          edit
 }
@@ -134,8 +136,9 @@ func (c *conversation) beforeKind() *refusal {
 // misfit is a route whose Envoy configuration cannot work: the operator hears
 // what is wrong, the caller that it is.
 func (c *conversation) misfit(what string) *refusal {
-	c.o.fault(c.ctx, FaultConfig, "route of "+c.call.api.Path+": "+what)
-	return refuse(admission.OverrideInvalid, "")
+	what = "route of " + c.call.api.Path + ": " + what
+	c.o.fault(c.ctx, FaultConfig, what)
+	return &refusal{reason: admission.OverrideInvalid, operator: what}
 }
 
 // trace hands the W3C headers to the hook.
@@ -163,11 +166,12 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 	k.identity, k.path = id, path
 	k.standing = standing{class: id.Class, colour: id.Colour}
 	if !clean {
-		return refuse(admission.HeaderInvalid, "The path can be read in more than one way.")
+		f := refuse(admission.HeaderInvalid, "The path can be read in more than one way.")
+		f.firm = true // scopes are held against paths
+		return f
 	}
 	if k.effective, err = c.rules(m); err != nil {
-		c.o.fault(c.ctx, FaultOverride, err.Error())
-		return refuse(admission.OverrideInvalid, "")
+		return c.misled(m, err)
 	}
 	k.rule = k.effective.Tenant(id.Tenant)
 	if f := c.route(m); f != nil {
@@ -179,43 +183,69 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 	if k.standing, err = judgeStanding(k.standing, k.effective.ClassCap, k.effective.PriorityHeaders, m.header); err != nil {
 		return refuse(admission.HeaderInvalid, err.Error())
 	}
-	k.standingKnown = true
 	if k.deadline, err = callerDeadline(now, m.header); err != nil {
 		return refuse(admission.HeaderInvalid, err.Error())
 	}
 	return nil
 }
 
-// rules is the effective policy of this route, under both channels of E2.
+// rules is the effective policy of this route, under all channels of E2: what
+// the route's metadata says, what ext_authz read and handed on, and what came
+// with the stream.
 func (c *conversation) rules(m *message) (*policy.Effective, error) {
 	if c.badStart != nil {
-		return nil, c.badStart
+		return nil, &policy.OverrideError{Channel: policy.InitialMetadata, Err: c.badStart}
 	}
-	o, err := routeOverrides(m, c.policy.Envoy.Namespace)
+	route, err := routeOverrides(m, c.policy.Envoy.Namespace)
 	if err != nil {
-		return nil, err
+		return nil, &policy.OverrideError{Channel: policy.RouteMetadata, Err: err}
 	}
-	return effective(c.policy, o, c.initial)
+	if err = c.call.badHanded; err != nil {
+		return nil, &policy.OverrideError{Channel: policy.ContextExtensions, Err: err}
+	}
+	return c.policy.ForAll(
+		policy.Given{Channel: policy.RouteMetadata, Overrides: route},
+		policy.Given{Channel: policy.ContextExtensions, Overrides: c.call.handed},
+		policy.Given{Channel: policy.InitialMetadata, Overrides: c.initial})
+}
+
+// misled is a route whose overrides were refused: loud for the operator, no
+// details for the caller. Where the policy does not enforce, the call will
+// pass (O4), so the scopes that the policy itself demands are held first.
+func (c *conversation) misled(m *message, err error) *refusal {
+	var bad *policy.OverrideError
+	if !errors.As(err, &bad) {
+		bad = &policy.OverrideError{Err: err}
+	}
+	if h := c.o.Hooks.OverrideRejected; h != nil {
+		h(c.ctx, bad)
+	}
+	f := &refusal{reason: admission.OverrideInvalid, operator: bad.Error()}
+	if c.call.effective, err = c.policy.For(policy.Overrides{}); err != nil || c.mode() == policy.Enforce {
+		return f
+	}
+	if g := c.route(m); g != nil && !c.lifts(g) {
+		return g
+	}
+	return f
 }
 
 // route finds the API and holds the function scope against it (K1).
 func (c *conversation) route(m *message) *refusal {
 	k := &c.call
-	upgrade := isUpgrade(m.header)
-	if upgrade && k.effective.Upgrade == policy.RefuseUpgrade {
-		return refuse(admission.UpgradeRefused, "")
-	}
 	api, ok := k.effective.Route(k.method, k.path)
 	if !ok {
 		return refuse(admission.PathUnknown, "")
 	}
 	k.api, k.kind = api, api.Kind
 	k.function = k.effective.FunctionOf(api)
-	if !k.identity.FunctionAllowed(k.function) {
-		denial := identity.MissingScope(c.policy.Identity.Realm, k.function)
+	if missing := k.identity.MissingFunction(k.effective.FunctionsOf(api)); missing != "" {
+		denial := identity.MissingScope(c.policy.Identity.Realm, missing)
 		return &refusal{reason: admission.ScopeFunction, detail: denial.Message, challenge: denial.Challenge}
 	}
-	switch {
+	switch upgrade := isUpgrade(m.header); {
+	case upgrade && k.effective.Upgrade == policy.RefuseUpgrade:
+		return refuse(admission.UpgradeRefused, "")
 	case upgrade:
 		k.kind = policy.Opaque
 	case k.grpc && k.kind != policy.GRPC && k.kind != policy.Free && k.kind != policy.Opaque:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -104,6 +105,10 @@ func TestRefusals(t *testing.T) {
 		{name: "initial metadata key unknown", head: chatHead(), md: []string{"weir-klass", "batch"}, reason: admission.OverrideInvalid},
 		{name: "initial metadata value unknown", head: chatHead(), md: []string{"weir-class", "vip"}, reason: admission.OverrideInvalid},
 		{name: "route and initial metadata disagree", head: attributes(chatHead(), cel("function"), "chat_completion"), md: []string{"weir-function", "other"}, reason: admission.OverrideInvalid},
+		{name: "handed on by ext_authz, unknown value", head: withMetadata(chatHead(), overridden(caller(), map[string]any{"class": "vip"})), reason: admission.OverrideInvalid},
+		{name: "handed on by ext_authz, no string", head: withMetadata(chatHead(), overridden(caller(), map[string]any{"class": 2.0})), reason: admission.OverrideInvalid},
+		{name: "a route does not loosen a function scope", head: attributes(chatHeadOf(narrow(func(id *identity.Identity) { id.Scopes = []string{"llm_service", "special"} })), cel("function"), "special"), reason: admission.ScopeFunction},
+		{name: "a route adds a function scope", head: attributes(chatHead(), cel("function"), "special"), reason: admission.ScopeFunction},
 		{name: "request body NONE", head: chatHead(), modes: bodies(filterv3.ProcessingMode_NONE, filterv3.ProcessingMode_NONE), reason: admission.OverrideInvalid},
 		{name: "request body STREAMED", head: chatHead(), modes: bodies(filterv3.ProcessingMode_STREAMED, filterv3.ProcessingMode_NONE), reason: admission.OverrideInvalid},
 		{name: "request body BUFFERED_PARTIAL", head: chatHead(), modes: bodies(filterv3.ProcessingMode_BUFFERED_PARTIAL, filterv3.ProcessingMode_NONE), reason: admission.OverrideInvalid},
@@ -134,8 +139,14 @@ func TestRefusals(t *testing.T) {
 			if len(d.refused) != 1 || d.refused[0].Reason != tc.reason {
 				t.Errorf("observers heard %v", d.refused)
 			}
-			if tc.reason == admission.OverrideInvalid && len(h.faults) == 0 {
-				t.Error("the operator was not told")
+			if tc.reason == admission.OverrideInvalid {
+				if len(h.faults)+len(h.misled) != 1 {
+					t.Error("the operator was not told once")
+				}
+				detail := d.refused[0].Detail
+				if detail == "" || strings.Contains(string(r.GetImmediateResponse().GetBody()), detail) {
+					t.Errorf("for explain %q, for the caller %s", detail, r.GetImmediateResponse().GetBody())
+				}
 			}
 		})
 	}
@@ -143,6 +154,13 @@ func TestRefusals(t *testing.T) {
 
 func chatHeadOf(id *identity.Identity) *extprocv3.ProcessingRequest {
 	return withMetadata(chatHead(), id.Fields())
+}
+
+// overridden is an identity with what ext_authz read in context_extensions.
+func overridden(id *identity.Identity, o map[string]any) map[string]any {
+	f := id.Fields()
+	f["overrides"] = o
+	return f
 }
 
 func params(scopes ...string) []identity.Param {
@@ -221,6 +239,12 @@ func TestDeskRequest(t *testing.T) {
 		d.even(t)
 		return d.last().request
 	}
+	t.Run("capped by what ext_authz handed on", func(t *testing.T) { // E2
+		r := ask(t, rules(), withMetadata(chatHead(), overridden(caller(), map[string]any{"class": "batch", "maxWait": "50ms"})), chatBody)
+		if r.Class != policy.Batch || r.Policy.MaxWait[policy.Batch] != 50*time.Millisecond {
+			t.Errorf("%v, waits %v", r.Class, r.Policy.MaxWait)
+		}
+	})
 	t.Run("chat", func(t *testing.T) {
 		r := ask(t, rules(), chatHead("x-deepseek-priority", "2", "x-request-timeout", "1500"),
 			`{"model":"deepseek-chat","stream":true,"max_tokens":100,"n":2,"messages":[{"role":"user","content":"hello"}]}`)

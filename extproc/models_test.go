@@ -93,6 +93,55 @@ func TestShadowAndPass(t *testing.T) {
 	}
 }
 
+// TestShadowKeepsIdentity: where refusals are lifted, no mistake of the
+// caller's is a way around its scopes (O4, K1).
+func TestShadowKeepsIdentity(t *testing.T) {
+	p := rules(func(p *policy.Policy) {
+		p.Mode = policy.Shadow
+		for i := range p.Classes {
+			p.Classes[i].Mode = policy.Shadow
+		}
+	})
+	bound, poor := caller(), caller()
+	bound.Params = params("max_tokens<=16")
+	poor.Scopes = []string{"llm_service"}
+	for _, tc := range []struct {
+		name string
+		head *extprocv3.ProcessingRequest
+		body string
+		want admission.Reason // Admitted: passes
+	}{
+		{"broken body", chatHead(), `{"model":`, admission.Admitted},
+		{"broken body of a bound key", chatHeadOf(bound), `{"max_tokens":1,"max_tokens":99}`, admission.BodyDuplicate},
+		{"coded body of a bound key", withMetadata(chatHead("content-encoding", "gzip"), bound.Fields()), "", admission.BodyEncoding},
+		{"bad header of a bound key", withMetadata(chatHead("x-request-timeout", "soon"), bound.Fields()), "", admission.HeaderInvalid},
+		{"unknown model of a bound key that complies", chatHeadOf(bound), `{"model":"x","max_tokens":1,"messages":[]}`, admission.Admitted},
+		{"unknown path", post(caller(), "/nowhere"), "", admission.Admitted},
+		{"path of two readings", post(caller(), "/x/../v1/chat/completions"), "", admission.HeaderInvalid},
+		{"upgrade without the scope", withMetadata(chatHead("upgrade", "websocket"), poor.Fields()), "", admission.ScopeFunction},
+		{"misconfigured route", attributes(chatHead(), cel("class"), "vip"), "", admission.Admitted},
+		{"misconfigured route without the scope", attributes(chatHeadOf(poor), cel("class"), "vip"), "", admission.ScopeFunction},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := openWith(t, newTestDesk(), p)
+			e := h.call()
+			e.send(tc.head)
+			r := e.next()
+			if tc.body != "" {
+				e.send(reqBody(tc.body, true))
+				r = e.next()
+			}
+			if tc.want != admission.Admitted {
+				checkRefusal(t, r, tc.want, "")
+			} else if r.GetImmediateResponse() != nil {
+				t.Errorf("refused: %v", r)
+			}
+			_ = e.hangUp(true)
+			h.ended()
+		})
+	}
+}
+
 // TestPrecheck: a cheap refusal before the body is buffered.
 func TestPrecheck(t *testing.T) {
 	d := newTestDesk()

@@ -217,8 +217,8 @@ func (v faultyVisit) Result() (Ticket, admission.Decision) {
 	return v.Visit.Result()
 }
 
-// TestPanic: a panic is an error answer and a fault, never an open door.
-func TestPanic(t *testing.T) {
+// TestPanicIsAnErrorAnswer: a panic is an error answer and a fault, never an open door.
+func TestPanicIsAnErrorAnswer(t *testing.T) {
 	verifier := rules(func(p *policy.Policy) { p.Identity.From = policy.FromExtProc })
 	cases := []struct {
 		name string

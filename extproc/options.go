@@ -84,6 +84,9 @@ type Hooks struct {
 	// Fault hears of what an operator should know: a panic (stack without
 	// values), a violation of the protocol, a configuration that cannot work.
 	Fault func(ctx context.Context, kind Fault, detail string)
+	// OverrideRejected hears of a call on a route whose overrides make no
+	// sense (E2).
+	OverrideRejected func(ctx context.Context, err *policy.OverrideError)
 	// Observed times one message, from receipt to reply; holds excluded.
 	Observed func(phase string, took time.Duration)
 }
@@ -96,7 +99,6 @@ const (
 	FaultPanic    Fault = iota // recovered; the caller got an error answer
 	FaultProtocol              // a message that cannot come now
 	FaultConfig                // Envoy's configuration does not fit the policy
-	FaultOverride              // an unknown or impossible route override
 )
 
 // String is the metric label.
@@ -108,8 +110,6 @@ func (f Fault) String() string {
 		return "protocol"
 	case FaultConfig:
 		return "config"
-	case FaultOverride:
-		return "override"
 	}
 	return "unknown"
 }

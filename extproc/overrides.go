@@ -3,7 +3,6 @@ package extproc
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/weirproxy/weir/policy"
 )
@@ -113,88 +112,4 @@ func overrideLeaf(expression, namespace string) (leaf string, ours bool) {
 		rest = rest[:end]
 	}
 	return rest, true
-}
-
-// effective is the policy under both sources of overrides: both narrow.
-// Selections that contradict each other are an error.
-func effective(p *policy.Policy, a, b policy.Overrides) (*policy.Effective, error) {
-	var none policy.Overrides
-	switch {
-	case b == none:
-		return p.For(a)
-	case a == none || a == b:
-		return p.For(b)
-	}
-	for _, o := range [...]policy.Overrides{a, b} { // each must be valid by itself
-		if _, err := p.For(o); err != nil {
-			return nil, err
-		}
-	}
-	both, err := merge(a, b)
-	if err != nil {
-		return nil, err
-	}
-	return p.For(both)
-}
-
-// merge takes the narrower of two valid sets.
-func merge(a, b policy.Overrides) (policy.Overrides, error) {
-	var out policy.Overrides
-	var err error
-	if out.Profile, err = sameOf("profile", a.Profile, b.Profile); err != nil {
-		return out, err
-	}
-	if out.Function, err = sameOf("function", a.Function, b.Function); err != nil {
-		return out, err
-	}
-	out.Class = narrower(a.Class, b.Class, func(x, y string) bool {
-		cx, _ := policy.ParseClass(x)
-		cy, _ := policy.ParseClass(y)
-		return cx > cy
-	})
-	out.MaxWait = narrower(a.MaxWait, b.MaxWait, func(x, y string) bool {
-		dx, _ := time.ParseDuration(x)
-		dy, _ := time.ParseDuration(y)
-		return dx < dy
-	})
-	out.Models, err = commonModels(a.Models, b.Models)
-	return out, err
-}
-
-func sameOf(key, a, b string) (string, error) {
-	switch {
-	case a == "" || a == b:
-		return b, nil
-	case b == "":
-		return a, nil
-	}
-	return "", fmt.Errorf("route override %s: route metadata says %q, grpc_initial_metadata %q", key, clip(a), clip(b))
-}
-
-func narrower(a, b string, narrow func(x, y string) bool) string {
-	switch {
-	case a == "":
-		return b
-	case b == "" || narrow(a, b):
-		return a
-	}
-	return b
-}
-
-func commonModels(a, b string) (string, error) {
-	if a == "" || b == "" {
-		return a + b, nil
-	}
-	var common []string
-	for x := range strings.SplitSeq(a, ",") {
-		for y := range strings.SplitSeq(b, ",") {
-			if x = strings.TrimSpace(x); x == strings.TrimSpace(y) {
-				common = append(common, x)
-			}
-		}
-	}
-	if common == nil {
-		return "", fmt.Errorf("route override models: route metadata %q and grpc_initial_metadata %q have none in common", clip(a), clip(b))
-	}
-	return strings.Join(common, ","), nil
 }

@@ -48,6 +48,7 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	if bad != nil {
 		return nil, bodyRefusal(bad)
 	}
+	k.paramsHeld = true
 	model, f := c.bodyModel(b)
 	if f != nil {
 		return nil, f

@@ -177,24 +177,6 @@ func TestInitialOverrides(t *testing.T) { // E2
 	}
 }
 
-func TestMergeNarrows(t *testing.T) { // E2
-	a := policy.Overrides{Class: "standard", MaxWait: "100ms", Models: "a, b", Profile: "edge"}
-	b := policy.Overrides{Class: "2", MaxWait: "1s", Models: "b,c", Function: "f"}
-	want := policy.Overrides{Class: "2", MaxWait: "100ms", Models: "b", Profile: "edge", Function: "f"}
-	for _, pair := range [][2]policy.Overrides{{a, b}, {b, a}} {
-		if got, err := merge(pair[0], pair[1]); err != nil || got != want {
-			t.Errorf("got %+v, %v; want %+v", got, err, want)
-		}
-	}
-	for _, bad := range [][2]policy.Overrides{
-		{{Profile: "x"}, {Profile: "y"}}, {{Function: "x"}, {Function: "y"}}, {{Models: "x"}, {Models: "y"}},
-	} {
-		if _, err := merge(bad[0], bad[1]); err == nil {
-			t.Errorf("%+v merged", bad)
-		}
-	}
-}
-
 // TestOverrideKeysAreAllKept: the closed list is the policy's.
 func TestOverrideKeysAreAllKept(t *testing.T) {
 	var o policy.Overrides

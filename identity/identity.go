@@ -36,6 +36,17 @@ func (id *Identity) HasScope(name string) bool {
 // level); "" needs no function scope.
 func (id *Identity) FunctionAllowed(function string) bool { return id.HasScope(function) }
 
+// MissingFunction is the first of the function scopes that a call needs and
+// the identity lacks; "" where it holds them all.
+func (id *Identity) MissingFunction(needed [2]string) string {
+	for _, f := range needed {
+		if !id.FunctionAllowed(f) {
+			return f
+		}
+	}
+	return ""
+}
+
 // ModelAllowed reports whether the identity's parameter scopes on the field
 // "model" let a model name pass. Without such a scope every model passes.
 func (id *Identity) ModelAllowed(model string) bool {

@@ -94,8 +94,10 @@ func (x *explanation) route() bool {
 		return x.refuse("no API takes %s %s", method, path)
 	}
 	scopes := x.base.Identity.Service
-	if f := x.e.FunctionOf(x.api); f != "" {
-		scopes += " and " + f
+	for _, f := range x.e.FunctionsOf(x.api) {
+		if f != "" {
+			scopes += " and " + f
+		}
 	}
 	x.say("api", "%s %s, kind %s, needs scope %s", x.api.Method, x.api.Path, x.api.Kind, scopes)
 	return true

@@ -251,6 +251,31 @@ func TestForNarrows(t *testing.T) { // E2
 	}
 }
 
+// TestFunctionsOf (K1, E2): a route adds a scope to the API's; it replaces it
+// only where the policy lets routes loosen.
+func TestFunctionsOf(t *testing.T) {
+	for _, tt := range []struct {
+		api, route string
+		loosen     bool
+		want       [2]string
+	}{
+		{"chat", "", false, [2]string{"chat"}},
+		{"chat", "chat", false, [2]string{"chat"}},
+		{"chat", "special", false, [2]string{"special", "chat"}},
+		{"", "special", false, [2]string{"special", ""}},
+		{"", "", false, [2]string{}},
+		{"chat", "special", true, [2]string{"special"}},
+		{"chat", "", true, [2]string{"chat"}},
+	} {
+		p := Default()
+		p.Envoy.AllowLoosen = tt.loosen
+		e := Effective{Policy: p, Function: tt.route}
+		if got := e.FunctionsOf(&API{Function: tt.api}); got != tt.want {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+}
+
 func TestForRefuses(t *testing.T) {
 	p := Default()
 	for _, tt := range []struct {

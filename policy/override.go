@@ -52,6 +52,21 @@ func OverridesFrom(m map[string]string) (Overrides, error) {
 	return o, nil
 }
 
+// Map is the overrides as Envoy carries them: OverridesFrom reads it back. nil
+// when nothing is set.
+func (o Overrides) Map() map[string]string {
+	var m map[string]string
+	for _, key := range OverrideKeys() {
+		if value := *o.field(key); value != "" {
+			if m == nil {
+				m = make(map[string]string)
+			}
+			m[key] = value
+		}
+	}
+	return m
+}
+
 func (o *Overrides) field(key string) *string {
 	switch key {
 	case keyProfile:

@@ -82,7 +82,7 @@ func TestExplain(t *testing.T) {
 			"quota     per-tenant, counter tenant=acme,model=n: 600 requests/1m, 20 concurrency\n",
 		}},
 		{"route", Sample{Tenant: "x", Class: "critical", Path: "/v1/chat/completions", Model: "n", Overrides: map[string]string{"class": "batch", "maxWait": "300ms", "function": "f"}}, []string{
-			"needs scope llm_service and f\n",
+			"needs scope llm_service and f and chat_completion\n",
 			"tenant    x, tier silver of weight 1 (from the token)\n",
 			"class     batch, lowered from critical by the route, mode enforce\n",
 			"pools     low (int8, 8 seats, 1000 tokens)\n",

@@ -19,7 +19,7 @@ type Overrides struct {
 type Effective struct {
 	*Policy                               // of the profile, or the base
 	ProfileName string                    // "" = base
-	Function    string                    // the route's function scope; "" = the API's
+	Function    string                    // the route's function scope; "" = none of its own
 	ClassCap    *Class                    // the class may not be more important than this
 	MaxWait     [NumClasses]time.Duration // per class, narrowed
 	Models      []string                  // allowed model names; nil = all
@@ -74,13 +74,27 @@ func (e *Effective) ModeOf(c Class) Mode {
 	return e.Classes[c].Mode
 }
 
-// FunctionOf is the scope that a call of an API needs on this route (K1);
-// "" = none beyond the service.
+// FunctionOf names what a call of an API is counted as on this route: the
+// route's function, else the API's. Which scopes it needs, FunctionsOf says.
 func (e *Effective) FunctionOf(api *API) string {
 	if e.Function != "" {
 		return e.Function
 	}
 	return api.Function
+}
+
+// FunctionsOf lists the function scopes that a call of an API needs on this
+// route (K1): the route's and the API's, because a route may only narrow;
+// with Envoy.AllowLoosen the route's stands in place of the API's. "" needs
+// nothing.
+func (e *Effective) FunctionsOf(api *API) [2]string {
+	if e.Function == "" {
+		return [2]string{api.Function}
+	}
+	if e.Envoy.AllowLoosen || e.Function == api.Function {
+		return [2]string{e.Function}
+	}
+	return [2]string{e.Function, api.Function}
 }
 
 // Longest is the longest time a request of a class may be held on this route:

@@ -7,8 +7,11 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/extproc"
 	"github.com/weirproxy/weir/internal/telemetry"
+	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota/redisstore"
 )
 
@@ -21,6 +24,12 @@ func (h *house) hooks() extproc.Hooks {
 		Begin:    h.begin,
 		Finished: h.finished,
 		Fault:    h.fault,
+		OverrideRejected: func(ctx context.Context, err *policy.OverrideError) {
+			h.metrics.OverrideRejected(string(err.Channel))
+			if now := time.Now().Unix(); h.misled.Swap(now) != now { // a line a second, not one a call
+				h.log.LogAttrs(ctx, slog.LevelError, "route override rejected", slog.String("error", err.Error()))
+			}
+		},
 		Observed: func(phase string, took time.Duration) { h.metrics.Message(phase, took) },
 	}
 }
@@ -49,7 +58,7 @@ func (h *house) finished(ctx context.Context, s extproc.Summary) {
 		end(spanAttributes(&s)...)
 	}
 	level := slog.LevelDebug
-	if !s.Admitted && s.Request != nil {
+	if !s.Decision.Reason.Admits() {
 		level = slog.LevelInfo
 	}
 	if !h.log.Enabled(ctx, level) {
@@ -105,12 +114,28 @@ func (h *house) fault(ctx context.Context, kind extproc.Fault, detail string) {
 	switch kind {
 	case extproc.FaultPanic:
 		h.metrics.Panic("extproc")
-	case extproc.FaultOverride:
-		h.metrics.OverrideRejected("ext_proc")
 	default:
 		h.metrics.Fault(kind.String())
 	}
 	h.log.LogAttrs(ctx, slog.LevelError, "fault", slog.String("kind", kind.String()), slog.String("detail", detail))
+}
+
+// overrideRejected is a call that ext_authz met on a misconfigured route. It is
+// recorded as ext_proc records its own, so that explain finds it by its id.
+func (h *house) overrideRejected(r authz.Rejected) {
+	h.metrics.OverrideRejected(string(r.Err.Channel))
+	if r.Passed {
+		return // ext_proc decides, and records that
+	}
+	e, err := h.policy.Current().For(policy.Overrides{})
+	if err != nil {
+		return // no overrides, no error
+	}
+	d := admission.Decide(admission.OverrideInvalid, r.Err.Error())
+	d.Policy = e.ID()
+	h.desk.Refused(&admission.Request{
+		ID: r.ID, Received: time.Now(), Identity: r.Identity, Policy: e, API: &policy.API{Path: r.Path}, Class: r.Identity.Class,
+	}, &d)
 }
 
 // houseStats are the counters of the rooms that keep their own.

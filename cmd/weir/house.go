@@ -46,6 +46,7 @@ type house struct {
 	grpcListener, adminListener net.Listener
 
 	draining atomic.Bool
+	misled   atomic.Int64       // unix second of the last line about a route override
 	stop     context.CancelFunc // of background work
 	work     sync.WaitGroup
 }
@@ -116,7 +117,7 @@ func (h *house) listen(p *policy.Policy) error {
 	h.extproc.Register(h.grpc)
 	authv3.RegisterAuthorizationServer(h.grpc, authz.NewServer(h.verifier, h.policy.Current, authz.ServerOptions{
 		Log: h.log, Observe: h.metrics.Check,
-		OverrideRejected: func() { h.metrics.OverrideRejected("ext_authz") },
+		OverrideRejected: h.overrideRejected,
 		Panicked:         func() { h.metrics.Panic("authz") },
 	}))
 	h.health = health.NewServer()
