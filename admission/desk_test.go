@@ -290,7 +290,7 @@ func TestMaxHold(t *testing.T) {
 }
 
 // SIGTERM: who waits gets 503 with a hint, newcomers too, who runs runs on.
-func TestDrain(t *testing.T) {
+func TestDrainWith200Running(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := house(200)
 		d := newTestDesk(t, p)
