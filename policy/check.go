@@ -10,29 +10,56 @@ import (
 )
 
 // check judges the policy as a whole: what names what, and which rules can
-// never come to anything. Profiles are judged as full policies; what is wrong
-// with the base already is said once.
+// never come to anything. A rule looks only at sections that could be read, so
+// that one mistake is not reported as many. Profiles are judged as full
+// policies, where the base passes.
 func (d *decoder) check(p *Policy) {
-	d.checkServer(p)
-	d.checkIdentity(p)
-	d.checkAPIs(p)
-	d.checkPools(p)
-	d.checkModels(p)
-	d.checkTiers(p)
-	d.checkTenants(p)
-	before := len(d.errs)
-	if d.checkJudging(p, ""); len(d.errs) > before {
-		return
+	judge := func(p *Policy, prefix string, run func(*Policy, string), sections ...string) bool {
+		if d.broken(sections) {
+			return false
+		}
+		before := len(d.errs)
+		run(p, prefix)
+		return len(d.errs) == before
 	}
+	whole := func(run func(*Policy)) func(*Policy, string) { return func(p *Policy, _ string) { run(p) } }
+	judge(p, "", whole(d.checkServer), "server", "queue", "pools")
+	judge(p, "", whole(d.checkIdentity), "identity")
+	judge(p, "", whole(d.checkAPIs), "apis", "models")
+	judge(p, "", whole(d.checkPools), "pools", "models")
+	judge(p, "", whole(d.checkModels), "models", "pools")
+	judge(p, "", whole(d.checkTiers), "tiers")
+	judge(p, "", whole(d.checkTenants), "tenants", "tiers", "models")
+	quotas := []string{"quotas", "identity", "apis", "models", "tiers", "tenants"}
+	holds := []string{"envoy", "classes", "queue"}
+	quotasPass := judge(p, "", d.checkQuotas, quotas...)
+	holdsPass := judge(p, "", d.checkHolds, holds...)
 	for _, name := range p.ProfileNames() {
-		d.checkJudging(p.profiles[name], join("profiles", name)+".")
+		prefix := join("profiles", name) + "."
+		if quotasPass {
+			judge(p.profiles[name], prefix, d.checkQuotas, "profiles")
+		}
+		if holdsPass {
+			judge(p.profiles[name], prefix, d.checkHolds, "profiles")
+		}
 	}
 }
 
-// checkJudging is the part that a profile may change.
-func (d *decoder) checkJudging(p *Policy, prefix string) {
-	d.checkQuotas(p, prefix)
-	d.checkHolds(p, prefix)
+// broken reports whether some value of these sections could not be read.
+func (d *decoder) broken(sections []string) bool {
+	return slices.ContainsFunc(sections, func(s string) bool { return d.unread[s] })
+}
+
+// noteUnread remembers the sections with violations so far.
+func (d *decoder) noteUnread() {
+	d.unread = make(map[string]bool)
+	for _, v := range d.errs {
+		section := v.Field
+		if i := strings.IndexAny(section, ".["); i >= 0 {
+			section = section[:i]
+		}
+		d.unread[section] = true
+	}
 }
 
 func (d *decoder) checkServer(p *Policy) {

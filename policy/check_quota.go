@@ -79,10 +79,12 @@ func (d *decoder) checkUnreadClaims(p *Policy, q *QuotaRule, at string) {
 // notesOf says what the policy means where that is not what it says.
 func notesOf(p *Policy) []string {
 	var notes []string
-	for i := range p.Models {
-		m := &p.Models[i]
-		for c := range p.Classes {
-			notes = append(notes, variantNotes(p, m, &p.Classes[c])...)
+	notes = append(notes, classNotes(p)...)
+	for _, name := range p.ProfileNames() {
+		for _, n := range classNotes(p.profiles[name]) {
+			if !slices.Contains(notes, n) {
+				notes = append(notes, "profile "+name+": "+n)
+			}
 		}
 	}
 	for i := range p.Quotas {
@@ -96,6 +98,16 @@ func notesOf(p *Policy) []string {
 	}
 	if p.Mode != Enforce {
 		notes = append(notes, "mode is "+p.Mode.String()+": nothing is refused by admission")
+	}
+	return notes
+}
+
+func classNotes(p *Policy) []string {
+	var notes []string
+	for i := range p.Models {
+		for c := range p.Classes {
+			notes = append(notes, variantNotes(p, &p.Models[i], &p.Classes[c])...)
+		}
 	}
 	return notes
 }

@@ -20,6 +20,7 @@ type decoder struct {
 	errs    Errors
 
 	profiles map[string]*yaml.Node // read after the base
+	unread   map[string]bool       // sections with a value that could not be read
 }
 
 func newDecoder(file, dir string, secrets bool) *decoder {

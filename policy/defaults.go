@@ -155,7 +155,7 @@ func Default() *Policy {
 		{Name: "chat-int8", Variant: INT8, Seats: Seats{Requests: 128, Tokens: 800_000}, MaxHold: maxHold},
 	}
 	p.complete()
-	return p.Finish()
+	return p.seal()
 }
 
 const maxHold = 10 * time.Minute

@@ -63,10 +63,10 @@ func Load(name string, data []byte, options ...Option) (*Policy, error) {
 	raw := *p
 	p.complete()
 	d.readProfiles(p, &raw)
-	if err := d.result(); err != nil {
-		return nil, err // what the file means as a whole is judged once it can be read
+	if follow(root).Kind == yaml.MappingNode {
+		d.noteUnread()
+		d.check(p)
 	}
-	d.check(p)
 	if err := d.result(); err != nil {
 		return nil, err
 	}

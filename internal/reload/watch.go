@@ -41,7 +41,7 @@ func (w *watch) run(ctx context.Context, start, changed func()) {
 	}
 	hints := w.hints()
 	if hints != nil {
-		defer hints.Close()
+		defer func() { _ = hints.Close() }()
 	}
 	last := w.prints()
 	start()
