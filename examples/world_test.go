@@ -44,6 +44,8 @@ type setup struct {
 	args    []string                          // of Envoy
 	pools   []string                          // that run; default all four
 	env     []string                          // of weir
+	dir     string                            // default a new one
+	server  string                            // the server section; default sockets in dir
 }
 
 var poolNames = []string{"chat-fp16", "chat-dyn", "chat-int8", "infer"}
@@ -62,7 +64,10 @@ models:
 // newWorld starts everything; the test ends it.
 func newWorld(t *testing.T, b envoytest.Binary, s setup) *world {
 	t.Helper()
-	w := &world{t: t, dir: envoytest.Dir(t), sims: map[string]*modelsim.Sim{}, addrs: map[string]string{}}
+	if s.dir == "" {
+		s.dir = envoytest.Dir(t)
+	}
+	w := &world{t: t, dir: s.dir, sims: map[string]*modelsim.Sim{}, addrs: map[string]string{}}
 	if s.example == "" {
 		s.example = "two-filters.yaml"
 	}
@@ -124,7 +129,10 @@ func (w *world) policy(s setup) string {
 	if !strings.Contains(rest, "identity:") {
 		rest += fmt.Sprintf("identity: {from: %s, issuers: [{issuer: %q, audiences: [llm], jwks: {file: %q}}]}\n", s.from, issuer, jwks)
 	}
-	return "version: 1\n" + envoytest.Server(w.dir) + rest
+	if s.server == "" {
+		s.server = envoytest.Server(w.dir)
+	}
+	return "version: 1\n" + s.server + rest
 }
 
 const issuer = "https://id.example"

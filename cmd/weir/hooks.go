@@ -100,7 +100,7 @@ func spanAttributes(s *extproc.Summary) []attribute.KeyValue {
 		}
 	}
 	if q := s.Decision.Quota; q != nil && q.Limit.Max > 0 {
-		attrs = append(attrs, attribute.Float64("tenant_quota_usage", 1-float64(q.Remaining)/float64(q.Limit.Max)))
+		attrs = append(attrs, attribute.Float64("tenant_quota_usage", float64(q.Limit.Max-q.Remaining)/float64(q.Limit.Max)))
 	}
 	if s.Admitted {
 		attrs = append(attrs, attribute.Int64("gen_ai.usage.input_tokens", s.End.Usage.Input),

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/admission/observertest"
 	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/policy"
 )
@@ -188,4 +189,8 @@ func TestLogsCarryTheTraceID(t *testing.T) {
 	if rec["trace_id"] != sc.TraceID().String() || rec["tenant"] != "acme" || rec["msg"] != "refused" {
 		t.Errorf("record %v misses trace_id, tenant or message", rec)
 	}
+}
+
+func TestMetricsConform(t *testing.T) {
+	observertest.Run(t, func(*testing.T) admission.Observer { return New(10, "test") })
 }
