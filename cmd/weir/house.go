@@ -73,7 +73,7 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 	if h.verifier, err = authz.NewVerifier(&p.Identity, authz.Options{Log: log}); err != nil {
 		return nil, err
 	}
-	if h.store, err = openStore(p); err != nil {
+	if h.store, err = openStore(p, log); err != nil {
 		return nil, err
 	}
 	h.desk = admission.New(admission.Options{

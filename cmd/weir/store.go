@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
@@ -14,8 +15,10 @@ import (
 const settleSlack = time.Minute
 
 // openStore opens the store that the policy names. A reservation that nobody
-// settles ends by itself after the longest time that a seat may be held.
-func openStore(p *policy.Policy) (quota.Store, error) {
+// settles ends by itself after the longest time that a seat may be held. What
+// the Redis client itself has to say goes to log at debug level; it is the
+// process's one store.
+func openStore(p *policy.Policy, log *slog.Logger) (quota.Store, error) {
 	var hold time.Duration
 	for i := range p.Pools {
 		hold = max(hold, p.Pools[i].MaxHold)
@@ -24,5 +27,8 @@ func openStore(p *policy.Policy) (quota.Store, error) {
 	if p.Store.Redis == nil {
 		return memstore.New(memstore.Options{MaxTenants: p.Store.MaxTenants, Hold: hold}), nil
 	}
-	return redisstore.New(*p.Store.Redis, redisstore.Options{Replicas: p.Server.Replicas, MaxTenants: p.Store.MaxTenants, Hold: hold})
+	redisstore.LogTo(log)
+	return redisstore.New(*p.Store.Redis, redisstore.Options{
+		Replicas: p.Server.Replicas, MaxTenants: p.Store.MaxTenants, Hold: hold, Log: log,
+	})
 }
