@@ -47,12 +47,22 @@ type Record struct {
 // NewExplain keeps about n decisions; n <= 0 keeps none.
 func NewExplain(n int) *Explain {
 	x := &Explain{seed: maphash.MakeSeed()}
+	x.Resize(n)
+	return x
+}
+
+// Resize keeps about n decisions from now on; those kept so far are dropped
+// where the number changes.
+func (x *Explain) Resize(n int) {
 	per := (max(n, 0) + explainShards - 1) / explainShards
 	for i := range x.shards {
-		x.shards[i].ring = make([]Record, per)
-		x.shards[i].byID = make(map[string]int, per)
+		s := &x.shards[i]
+		s.mu.Lock()
+		if len(s.ring) != per {
+			s.ring, s.next, s.byID = make([]Record, per), 0, make(map[string]int, per)
+		}
+		s.mu.Unlock()
 	}
-	return x
 }
 
 func (x *Explain) shard(id string) *explainShard {

@@ -36,10 +36,11 @@ func (h *house) hooks() extproc.Hooks {
 
 // begin opens the request's span and hands its context on (O3).
 func (h *house) begin(ctx context.Context, traceparent, tracestate string) (context.Context, string, string) {
-	if h.tracer == nil {
+	tracer := h.tracer.Load()
+	if tracer == nil {
 		return ctx, "", ""
 	}
-	ctx, out, end := h.tracer.Start(ctx, func(name string) []string {
+	ctx, out, end := tracer.Start(ctx, func(name string) []string {
 		switch {
 		case name == "traceparent" && traceparent != "":
 			return []string{traceparent}
@@ -56,6 +57,9 @@ func (h *house) begin(ctx context.Context, traceparent, tracestate string) (cont
 func (h *house) finished(ctx context.Context, s extproc.Summary) {
 	if end, ok := ctx.Value(endSpan{}).(func(...attribute.KeyValue)); ok {
 		end(spanAttributes(&s)...)
+	}
+	if s.Request == nil {
+		return
 	}
 	level := slog.LevelDebug
 	if !s.Decision.Reason.Admits() {

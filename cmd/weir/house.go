@@ -21,7 +21,6 @@ import (
 	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/extproc"
 	"github.com/weirproxy/weir/internal/admin"
-	"github.com/weirproxy/weir/internal/reload"
 	"github.com/weirproxy/weir/internal/telemetry"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
@@ -30,9 +29,10 @@ import (
 // house is one running weir: every room wired to the next.
 type house struct {
 	log      *slog.Logger
+	level    *slog.LevelVar
 	policy   *policy.Holder
 	metrics  *telemetry.Metrics
-	tracer   *telemetry.Tracer
+	tracer   atomic.Pointer[telemetry.Tracer]
 	verifier *authz.Verifier
 	store    quota.Store
 	gauges   *gauges
@@ -53,8 +53,8 @@ type house struct {
 
 // build wires a house on a policy; nothing listens yet. What was opened is
 // closed again on an error.
-func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logger) (_ *house, err error) {
-	h := &house{log: log, policy: policy.NewHolder(p), gauges: newGauges(log), explain: admission.NewExplain(p.Telemetry.Explain)}
+func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logger, level *slog.LevelVar) (_ *house, err error) {
+	h := &house{log: log, level: level, policy: policy.NewHolder(p), gauges: newGauges(log), explain: admission.NewExplain(p.Telemetry.Explain)}
 	var background context.Context
 	background, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
@@ -64,9 +64,11 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 	}()
 	h.metrics = telemetry.New(p.Telemetry.Tenants, version)
 	h.metrics.Policy(p)
-	if h.tracer, err = telemetry.NewTracer(background, p.Telemetry.OTLP, version); err != nil {
+	tracer, err := telemetry.NewTracer(background, p.Telemetry.OTLP, version)
+	if err != nil {
 		return nil, err
 	}
+	h.tracer.Store(tracer)
 	if err = h.gauges.swap(p); err != nil {
 		return nil, err
 	}
@@ -163,46 +165,6 @@ func (h *house) open() <-chan error {
 	return failed
 }
 
-// watch follows the policy file and the key files.
-func (h *house) watch(ctx context.Context, config string) {
-	h.work.Go(func() {
-		reload.Policy(ctx, reload.Options{Path: config, Holder: h.policy, Log: h.log, Load: h.load, Report: h.reloaded})
-	})
-	if files := h.verifier.Files(); len(files) > 0 {
-		h.work.Go(func() {
-			reload.Files(ctx, files, func() {
-				if err := h.verifier.Reload(); err != nil {
-					h.log.Error("key file refused, the old keys stay", "error", err)
-				}
-			})
-		})
-	}
-}
-
-// load reads a changed policy and makes everything follow that can refuse it:
-// what cannot be met is not put in force.
-func (h *house) load(path string) (*policy.Policy, error) {
-	p, err := policy.LoadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := h.verifier.Update(&p.Identity); err != nil {
-		return nil, err
-	}
-	if err := h.gauges.swap(p); err != nil {
-		return nil, errors.Join(err, h.verifier.Update(&h.policy.Current().Identity))
-	}
-	return p, nil
-}
-
-// reloaded puts a new policy in force in the desk and says so.
-func (h *house) reloaded(r reload.Report) {
-	h.metrics.Reloaded(r.New, r.Err == nil)
-	if r.Err == nil && r.Changed() {
-		h.desk.Swap(r.New)
-	}
-}
-
 // ready is nil when weir may get requests.
 func (h *house) ready() error {
 	switch {
@@ -253,9 +215,5 @@ func (h *house) close() {
 		h.verifier.Close()
 	}
 	h.gauges.close()
-	ctx, stop := context.WithTimeout(context.Background(), 3*time.Second)
-	defer stop()
-	if err := h.tracer.Close(ctx); err != nil {
-		h.log.Warn("last spans were not delivered", "error", err)
-	}
+	h.closeTracer(h.tracer.Load())
 }

@@ -8,14 +8,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// NewLogger writes JSON lines; a record logged with a context that carries a
-// span gets its trace_id and span_id. level is debug, info, warn or error.
-func NewLogger(w io.Writer, level string) *slog.Logger {
+// NewLogger writes JSON lines at level and above; a record logged with a
+// context that carries a span gets its trace_id and span_id.
+func NewLogger(w io.Writer, level slog.Leveler) *slog.Logger {
+	return slog.New(traced{slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})})
+}
+
+// Level reads a policy's log level; anything unknown is info.
+func Level(name string) slog.Level {
 	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		l = slog.LevelInfo
+	if err := l.UnmarshalText([]byte(name)); err != nil {
+		return slog.LevelInfo
 	}
-	return slog.New(traced{slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l})})
+	return l
 }
 
 // traced adds trace ids from the context.

@@ -220,6 +220,7 @@ func (m *Metrics) Policy(p *policy.Policy) {
 	m.reloadOK.Set(1)
 	m.info.Reset()
 	m.info.WithLabelValues(p.Hash, p.Mode.String()).Set(1)
+	m.tenants.limit(p.Telemetry.Tenants)
 	for _, t := range p.Tenants {
 		m.tenants.pin(t.Match.Tenant)
 	}

@@ -176,7 +176,7 @@ func TestCollectorThatHangs(t *testing.T) {
 
 func TestLogsCarryTheTraceID(t *testing.T) {
 	var b bytes.Buffer
-	log := NewLogger(&b, "warn")
+	log := NewLogger(&b, Level("warn"))
 	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}})
 	ctx := trace.ContextWithSpanContext(t.Context(), sc)
 	log.InfoContext(ctx, "below the level")

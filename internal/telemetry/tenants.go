@@ -26,6 +26,14 @@ func newTenants(limit int) *tenants {
 
 type tenantKind struct{ tenant, kind string }
 
+// limit changes how many tenants get their own series; those that have one
+// keep it.
+func (t *tenants) limit(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cap = n
+}
+
 // pin keeps a tenant's own series; patterns are not pinned.
 func (t *tenants) pin(name string) {
 	if name == "" || strings.Contains(name, "*") {
