@@ -1,7 +1,7 @@
 # weir: `make demo` and `make test` are all a newcomer needs; the rest is below.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: build demo test test-short test-envoys bench lint vuln examples generate clean help
+.PHONY: build static demo test test-envoys bench lint vuln examples clean help
 
 ENVOY_GATE := 1.40.0 1.36.4
 ENVOY_ALL  := 1.40.0 1.39.3 1.38.3 1.37.0 1.36.4
@@ -10,12 +10,17 @@ GOVULN     := v1.8.0
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOFLAGS_   := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 
+.DEFAULT_GOAL := help
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 build: ## bin/weir, a static binary
 	@echo "building bin/weir ..."
 	@CGO_ENABLED=0 go build $(GOFLAGS_) -o bin/weir ./cmd/weir
+
+static: build ## bin/weir needs no library of the machine
+	@go version -m bin/weir | grep -q CGO_ENABLED=0 && ! grep -aq ld-linux-x86-64 bin/weir || { echo "bin/weir is not static"; exit 1; }
+	@echo "bin/weir is static, $$(du -h bin/weir | cut -f1)"
 
 demo: build ## Envoy, weir and a simulated model pool under a burst of four times the capacity
 	@envoy=$$(build/envoy 1.40.0) && exec ./bin/weir demo --envoy "$$envoy"
