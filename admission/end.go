@@ -11,9 +11,9 @@ type Result uint8
 
 // The results. Only ResultOK and ResultFailed are counted by the breaker.
 const (
-	ResultOK       Result = iota // the model answered (caller's 4xx included)
+	ResultOK       Result = iota // the model answered
 	ResultFailed                 // 429, 5xx of the upstream, reset, timeout, error inside a 200 stream
-	ResultCaller                 // the caller left or was at fault: never counted
+	ResultCaller                 // the caller left or was at fault (4xx included): never counted, as failure or success
 	ResultUnknown                // cut without a word: never counted
 	ResultNoAnswer               // local reply before the model saw it: full refund (counted when Failed is set)
 )

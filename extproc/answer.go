@@ -39,11 +39,12 @@ func (c *conversation) receiveAnswer(now time.Time, m *message) error {
 			c.refuse(now, responseHeaders, refuse(admission.BodyMissing, ""))
 			return nil
 		}
+		c.abandon(admission.ClientGone)
 		c.state, c.finished = aside, true
 	case held:
 		c.visit.Leave()
 		c.visit, c.pending, c.backlog = nil, noPhase, nil
-		c.decision = admission.Decide(admission.ClientGone, "")
+		c.abandon(admission.ClientGone)
 		c.state, c.finished = aside, true
 	case running:
 		c.reply(c.takeAnswer(now, m, details))

@@ -286,9 +286,19 @@ func (c *conversation) ended(undelivered, drained bool) error {
 		c.finish(c.cut(undelivered, drained))
 	}
 	if !c.state.judged() {
+		c.abandon(admission.ClientGone)
 		return violation("the stream ended before the request was judged")
 	}
 	return nil
+}
+
+// abandon notes why a request that was seen is never judged.
+func (c *conversation) abandon(r admission.Reason) {
+	if c.policy == nil {
+		return // nothing was asked
+	}
+	c.about()
+	c.decision = admission.Decide(r, "")
 }
 
 // finish ends the ticket, exactly once.

@@ -6,11 +6,14 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// gRPC status codes that count as a failure of the pool (B6).
+// gRPC status codes that are told apart (B6).
 const (
+	grpcOK                = 0
+	grpcUnknown           = 2
 	grpcResourceExhausted = 8
 	grpcInternal          = 13
 	grpcUnavailable       = 14
+	grpcDataLoss          = 15
 )
 
 // finishAnswer ends the ticket after an answer that came to its end.
@@ -25,26 +28,27 @@ func (c *conversation) finishAnswer() {
 }
 
 // verdict judges a complete answer (B6): by its HTTP status, its gRPC status
-// wherever it stood, and by an error inside a 200 stream. An event stream
-// without its last event was cut somewhere: unknown.
+// wherever it stood, and by an error inside a 200 stream. What the caller did
+// wrong says nothing of the pool, good or bad. An event stream without its
+// last event was cut somewhere: unknown.
 func (c *conversation) verdict() admission.Result {
 	a := &c.answer
 	switch {
-	case failedStatus(a.status):
+	case a.status == 429 || a.status >= 500:
 		return admission.ResultFailed
 	case c.call.grpc && !a.grpcSeen:
 		return admission.ResultUnknown
-	case a.grpcSeen && failedGRPC(a.grpc):
-		return admission.ResultFailed
-	}
-	if a.meter == nil {
-		return admission.ResultOK
-	}
-	f := a.meter.Facts()
-	switch {
+	case a.grpcSeen && a.grpc != grpcOK:
+		return verdictGRPC(a.grpc)
 	case a.status >= 400:
+		return admission.ResultCaller
+	case a.meter == nil:
 		return admission.ResultOK
-	case f.End == meter.Error && !f.CallerFault:
+	}
+	switch f := a.meter.Facts(); {
+	case f.End == meter.Error && f.CallerFault:
+		return admission.ResultCaller
+	case f.End == meter.Error:
 		return admission.ResultFailed
 	case f.Stream && !f.Terminal:
 		return admission.ResultUnknown
@@ -52,10 +56,16 @@ func (c *conversation) verdict() admission.Result {
 	return admission.ResultOK
 }
 
-func failedStatus(s int) bool { return s == 429 || s >= 500 }
-
-func failedGRPC(s int) bool {
-	return s == grpcUnavailable || s == grpcResourceExhausted || s == grpcInternal
+// verdictGRPC judges a status other than OK. UNKNOWN and DATA_LOSS leave open
+// whose fault it was.
+func verdictGRPC(s int) admission.Result {
+	switch s {
+	case grpcUnavailable, grpcResourceExhausted, grpcInternal:
+		return admission.ResultFailed
+	case grpcUnknown, grpcDataLoss:
+		return admission.ResultUnknown
+	}
+	return admission.ResultCaller
 }
 
 // cut is the end of a request whose side stream ended first: the caller went

@@ -116,7 +116,7 @@ func (f Fault) String() string {
 
 // Summary is one stream at its end.
 type Summary struct {
-	Request  *admission.Request // nil when refused before one was made
+	Request  *admission.Request // nil when none was seen (a stream that began with Envoy's own answer)
 	Decision admission.Decision
 	Admitted bool
 	End      admission.End // with Admitted

@@ -106,7 +106,7 @@ func orders() []order {
 		// B6: what counts.
 		{name: "upstream 429", moves: chat(move{answered("429", via, true), "response_headers"}), end: ended(admission.ResultFailed, 429)},
 		{name: "upstream 500", moves: chat(move{answered("500", via, true), "response_headers"}), end: ended(admission.ResultFailed, 500)},
-		{name: "upstream 404", moves: chat(move{answered("404", via, true), "response_headers"}), end: ok(404)},
+		{name: "upstream 404", moves: chat(move{answered("404", via, true), "response_headers"}), end: ended(admission.ResultCaller, 404)},
 
 		{name: "error inside a 200 stream", moves: chat(
 			move{answered("200", via, false, sse...), "response_headers"},
@@ -118,7 +118,7 @@ func orders() []order {
 			end: ended(admission.ResultUnknown, 200)},
 		{name: "upstream 400 with a body", moves: chat(
 			move{answered("400", via, false, "content-type", "application/json"), "response_headers"},
-			move{chunk(`{"error":{"message":"no"}}`, true), "response_body"}), end: ok(400),
+			move{chunk(`{"error":{"message":"no"}}`, true), "response_body"}), end: ended(admission.ResultCaller, 400),
 			charge: func(u admission.Usage) error {
 				if !u.Refund {
 					return errors.New("an error with nothing delivered is given back")
@@ -154,7 +154,14 @@ func orders() []order {
 			end: &admission.End{Result: admission.ResultFailed, Status: 200, GRPC: 13}},
 		{name: "gRPC NOT_FOUND is the caller's", modes: bodyNone, moves: unary(
 			move{answered("200", via, true, "grpc-status", "5"), "response_headers"}),
-			end: &admission.End{Result: admission.ResultOK, Status: 200, GRPC: 5}},
+			end: &admission.End{Result: admission.ResultCaller, Status: 200, GRPC: 5}},
+		{name: "gRPC UNKNOWN says nothing", modes: bodyNone, moves: unary(
+			move{answered("200", via, true, "grpc-status", "2"), "response_headers"}),
+			end: &admission.End{Result: admission.ResultUnknown, Status: 200, GRPC: 2}},
+		{name: "caller's mistake inside a 200 stream", moves: chat(
+			move{answered("200", via, false, sse...), "response_headers"},
+			move{chunk(`data: {"error":{"message":"too long","type":"invalid_request_error","code":400}}`+"\n\n", true), "response_body"}),
+			end: ended(admission.ResultCaller, 200)},
 		{name: "gRPC streamed request bodies", modes: bodies(filterv3.ProcessingMode_STREAMED, filterv3.ProcessingMode_NONE), moves: unary(
 			move{reqBody("\x00\x00\x00\x00\x01a", false), "request_body"},
 			move{reqBody("", true), "request_body"},

@@ -224,6 +224,9 @@ func (st *stream) end(cause error, undelivered, drained bool) {
 	switch {
 	case cause != nil && own(cause):
 		st.result = cause
+		if unjudged != nil {
+			st.talk.abandon(admission.Internal)
+		}
 	case unjudged != nil:
 		// Envoy has gone or is told: never OK, which would mean "go on".
 		st.result = status.Error(codes.Canceled, unjudged.Error())

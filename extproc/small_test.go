@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -184,5 +187,36 @@ func TestOverrideKeysAreAllKept(t *testing.T) {
 		if overrideField(&o, key) == nil {
 			t.Errorf("route override %s has no place", key)
 		}
+	}
+}
+
+// TestNeverJudged: a request that ends before it is judged is told to the
+// hooks as what it was, never as admitted.
+func TestNeverJudged(t *testing.T) {
+	for name, c := range map[string]struct {
+		moves  []*extprocv3.ProcessingRequest
+		reason admission.Reason
+		seen   bool
+	}{
+		"nothing came":           {nil, admission.Admitted, false},
+		"denied by ext_authz":    {[]*extprocv3.ProcessingRequest{answered("401", "ext_authz_denied", true)}, admission.Admitted, false},
+		"gone before its body":   {[]*extprocv3.ProcessingRequest{chatHead()}, admission.ClientGone, true},
+		"413 of Envoy":           {[]*extprocv3.ProcessingRequest{chatHead(), answered("413", "request_payload_too_large", true)}, admission.ClientGone, true},
+		"against the protocol":   {[]*extprocv3.ProcessingRequest{chatHead(), chatHead()}, admission.Internal, true},
+		"a body without headers": {[]*extprocv3.ProcessingRequest{reqBody(chatBody, true)}, admission.Admitted, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := open(t, newTestDesk(verdict{}))
+			e := h.call()
+			for _, m := range c.moves {
+				e.send(m)
+				e.next()
+			}
+			_ = e.hangUp(true) // with an error or without
+			s := h.ended()
+			if s.Admitted || s.Decision.Reason != c.reason || (s.Request != nil) != c.seen {
+				t.Errorf("told as %s of %v, admitted: %v; want %s", s.Decision.Reason, s.Request, s.Admitted, c.reason)
+			}
+		})
 	}
 }
