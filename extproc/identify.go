@@ -82,7 +82,11 @@ func identityRefusal(err error) *refusal {
 	if !ok {
 		return refuse(admission.IdentityMissing, "")
 	}
-	return &refusal{reason: denialReason(d.Code), detail: d.Message, challenge: d.Challenge}
+	f := refuse(denialReason(d.Code), d.Message)
+	if f.reason.Row().Action == admission.Challenge { // a token would not help otherwise
+		f.challenge = d.Challenge
+	}
+	return f
 }
 
 func denialReason(code string) admission.Reason {

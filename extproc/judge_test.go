@@ -194,8 +194,8 @@ func checkRefusal(t *testing.T, r *extprocv3.ProcessingResponse, want admission.
 	if param != "" && body.Error.Param != param {
 		t.Errorf("param %q, want %q", body.Error.Param, param)
 	}
-	if row.HTTP == 401 && set["www-authenticate"] == "" {
-		t.Error("401 without a challenge")
+	if (set["www-authenticate"] != "") != (row.Action == admission.Challenge) {
+		t.Errorf("challenge %q, action %v", set["www-authenticate"], row.Action)
 	}
 	if got := r.GetDynamicMetadata().GetFields()[decisionNamespace].GetStructValue().GetFields()["reason"].GetStringValue(); got != row.Name {
 		t.Errorf("metadata says %q", got)
