@@ -45,7 +45,7 @@ const (
 // Bounds of a key set.
 const (
 	maxKeySet  = 1 << 20 // bytes
-	maxKeys    = 256
+	maxKeys    = 1024
 	minRSABits = 2048
 	maxRSABits = 8192 // a larger key makes every verification slow
 )

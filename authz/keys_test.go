@@ -1,8 +1,12 @@
 package authz
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
+
+	"github.com/weirproxy/weir/identity"
 )
 
 func TestParseKeys(t *testing.T) {
@@ -63,5 +67,24 @@ func TestParseKeys(t *testing.T) {
 	set, err := parseKeys(keySetOf(t, ed.public, es.without("alg"), rs.without("alg", "use")), allowed)
 	if err != nil || len(set.all) != 3 || set.byID["es"][0].alg != "ES256" || set.byID["rs"][0].alg != "RS256" {
 		t.Errorf("good set: %+v, %v", set, err)
+	}
+}
+
+// TestManyKeys: a set of 1,000 keys is one, each found by its name; without a
+// name nobody guesses among them.
+func TestManyKeys(t *testing.T) {
+	k := keyPair(t, "EdDSA", "the-last")
+	all := make([]any, 0, 1000)
+	for i := range 999 {
+		other := maps.Clone(k.public)
+		other["kid"] = fmt.Sprint("k", i)
+		all = append(all, other)
+	}
+	p := identityPolicy(t, append(all, k.public)...)
+	v := newVerifier(t, p)
+	verifyOne(t, v, k.sign(t, goodClaims(nil)))
+	nameless := k.signer.WithKeyID("").mustSign(t, goodClaims(nil))
+	if got := codeAt(t, v, noon, "Bearer "+nameless); got != identity.CodeTokenKey {
+		t.Errorf("a token without kid gave %q", got)
 	}
 }
