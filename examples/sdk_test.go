@@ -69,14 +69,6 @@ print("ok")
 // TestStockOpenAIClient: the unmodified OpenAI client for Python works, and
 // understands every refusal.
 func TestStockOpenAIClient(t *testing.T) {
-	path := os.Getenv("OPENAI_PATH")
-	if path == "" {
-		found, _ := filepath.Glob(filepath.Join(envoytest.Root(), ".tools", "openai-*"))
-		if len(found) == 0 {
-			t.Fatal("no OpenAI client to test with: run build/openai, or set OPENAI_PATH")
-		}
-		path = found[len(found)-1]
-	}
 	w := newWorld(t, envoytest.Envoys(t)[0], setup{policy: `
 quotas:
   - {name: slow, match: {tenant: slow}, by: [tenant], limits: [{requests: 1, per: 1s}]}
@@ -84,10 +76,23 @@ quotas:
 	cmd := exec.CommandContext(t.Context(), "python3", "-", "http://"+w.envoy.Addr+"/v1",
 		w.token(nil), w.token(claims{"tenant": "slow"}), w.token(claims{"scope": "llm_service"}))
 	cmd.Stdin = bytes.NewReader([]byte(script))
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+path)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+openAI(t))
 	out, err := cmd.CombinedOutput()
 	if err != nil || string(bytes.TrimSpace(out)) != "ok" {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	w.idle(1e9)
+}
+
+// openAI is the folder of the stock client.
+func openAI(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("OPENAI_PATH"); path != "" {
+		return path
+	}
+	found, _ := filepath.Glob(filepath.Join(envoytest.Root(), ".tools", "openai-*"))
+	if len(found) == 0 {
+		t.Fatal("no OpenAI client to test with: run build/openai, or set OPENAI_PATH")
+	}
+	return found[len(found)-1]
 }

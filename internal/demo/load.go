@@ -57,6 +57,7 @@ type caller struct {
 	tally  tally
 	wg     sync.WaitGroup
 	left   time.Time // requests end by then
+	tokens int64     // charged by weir, as last seen; the view's own
 }
 
 // offer sends at a rate (requests a second, Poisson) until ctx ends.

@@ -121,7 +121,7 @@ func (v *show) watch(ctx context.Context) (stop func()) {
 	return func() { close(done); <-gone }
 }
 
-const header = "class     tenant           sent admitted  queued degraded     429     503  p50 wait  p99 wait"
+const header = "class     tenant           sent admitted  queued degraded     429     503  p50 wait  p99 wait   tokens"
 
 // draw prints the table over the last one, or one line where nobody looks.
 func (v *show) draw(ctx context.Context) {
@@ -146,7 +146,12 @@ func (v *show) draw(ctx context.Context) {
 	filled := int(float64(width) * at.Seconds() / v.total.Seconds())
 	lines := []string{fmt.Sprintf("[%s%s] %4.1fs  %s", strings.Repeat("#", filled), strings.Repeat("-", width-filled), at.Seconds(), name), header}
 	for _, c := range v.callers {
-		lines = append(lines, tableRow(c))
+		tokens, err := v.charged(ctx, c.group.Tenant)
+		if err != nil {
+			tokens = c.tokens // weir is busy: the last known figure
+		}
+		c.tokens = tokens
+		lines = append(lines, tableRow(c, tokens))
 	}
 	marks := v.marks[max(0, len(v.marks)-80):]
 	lines = append(lines, fmt.Sprintf("waiting %3d  %s", waiting, string(marks)))
@@ -157,10 +162,10 @@ func (v *show) draw(ctx context.Context) {
 	fmt.Fprint(v.o.Out, b.String())
 }
 
-func tableRow(c *caller) string {
+func tableRow(c *caller, tokens int64) string {
 	r := c.tally.read()
-	return fmt.Sprintf("%-9s %-14s %6d %8d %7d %8d %7d %7d %9s %9s", c.group.Class, c.group.Tenant, r.sent, r.admitted, r.queued,
-		r.degraded, r.rejected, r.shed, short(r.p50), short(r.p99))
+	return fmt.Sprintf("%-9s %-14s %6d %8d %7d %8d %7d %7d %9s %9s %8d", c.group.Class, c.group.Tenant, r.sent, r.admitted, r.queued,
+		r.degraded, r.rejected, r.shed, short(r.p50), short(r.p99), tokens)
 }
 
 func short(d time.Duration) string { return d.Round(time.Millisecond).String() }

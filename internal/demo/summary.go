@@ -17,7 +17,7 @@ import (
 func (v *show) summary(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer stop()
-	v.say("\n%s  tokens charged", header)
+	v.say("\n%s", header)
 	var charged, broken int64
 	var all row
 	for _, c := range v.callers {
@@ -27,7 +27,7 @@ func (v *show) summary(ctx context.Context) error {
 		}
 		charged += n
 		r := c.tally.read()
-		v.say("%s  %14d", tableRow(c), n)
+		v.say("%s", tableRow(c, n))
 		all.returned += r.returned
 		all.returnedOK += r.returnedOK
 		all.admitted += r.admitted
@@ -38,7 +38,8 @@ func (v *show) summary(ctx context.Context) error {
 	}
 	fp16, int8 := v.fp16.Totals(), v.int8.Totals()
 	pool := fp16.Prompt + fp16.Output + int8.Prompt + int8.Output
-	v.say("\nTokens: weir charged %d, the pools counted %d.", charged, pool)
+	v.say("\nqueued: admitted after a wait; tokens: charged by weir, the measuring at the start included.")
+	v.say("Tokens: weir charged %d, the pools counted %d.", charged, pool)
 	if all.returned > 0 {
 		v.say("Refused callers who came back at their hint: %d, of whom %d got in at once.", all.returned, all.returnedOK)
 	}
