@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,7 +72,10 @@ func (s *server) start(t testing.TB) {
 	s.dead = make(chan struct{})
 	go func() { s.cmd.Wait(); close(s.dead) }()
 	c := s.client(t)
-	eventually(t, "redis-server answers", func() bool { return c.Ping(context.Background()).Err() == nil })
+	eventually(t, "redis-server answers", func() bool {
+		err := c.Ping(context.Background()).Err()
+		return err == nil || strings.HasPrefix(err.Error(), "NOAUTH")
+	})
 }
 
 // kill ends the server without a word (kill -9) and waits for it.

@@ -23,6 +23,8 @@ func Run(t *testing.T, open func(t *testing.T) quota.Store) {
 	}{
 		{"window slides by cells", slides},
 		{"edge of a minute", edge},
+		{"edge of a day", edgeOfDay},
+		{"time zones", zones},
 		{"several windows at once", severalWindows},
 		{"units", units},
 		{"no claims", noClaims},

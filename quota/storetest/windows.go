@@ -56,6 +56,47 @@ func edge(h *house) {
 	h.admit(119*time.Second, "half", claim(quota.Amount{Requests: 30}, limit))
 }
 
+// K: a window of a day has no edge to be reset at: 1,000 calls around midnight
+// of any zone see one budget, which comes back as they get a day old.
+func edgeOfDay(h *house) {
+	limit := requests(500, 24*time.Hour)
+	one := claim(quota.Amount{Requests: 1}, limit)
+	admitted := 0
+	for i := range 1000 { // midnight UTC is 16 h after t0, midnight in Shanghai 8 h
+		at := 16*time.Hour + time.Duration(i-500)*time.Second
+		if h.reserve(at, fmt.Sprint(i), one).Allowed {
+			admitted++
+		}
+	}
+	if admitted != 500 {
+		h.Errorf("%d admitted around midnight, want 500", admitted)
+	}
+	h.wantUsed(17*time.Hour, "acme", "rule", limit, 500)
+	h.refuse(39*time.Hour, "a day later, but for an hour", one)
+	h.admit(41*time.Hour, "more than a day later", one)
+}
+
+// K: an instant is the same in every zone, also over a change of the clocks.
+func zones(h *house) {
+	limit := tokens(100, 24*time.Hour)
+	c := claim(call(60), limit)
+	ctx := context.Background()
+	summer, winter := time.FixedZone("summer", -4*3600), time.FixedZone("winter", -5*3600)
+	at := t0.Add(time.Hour)
+	if v, err := h.store.Reserve(ctx, at.In(summer), "a", []quota.Claim{c}); err != nil || !v.Allowed {
+		h.Fatalf("%+v, %v", v, err)
+	}
+	there, err := h.store.Reserve(ctx, at.In(winter), "b", []quota.Claim{c})
+	if err != nil {
+		h.Fatal(err)
+	}
+	here, err := h.store.Reserve(ctx, at.In(time.FixedZone("Shanghai", 8*3600)), "c", []quota.Claim{c})
+	if err != nil || there.Allowed || here != there {
+		h.Errorf("%+v here and %+v there, %v; want the same refusal", here, there, err)
+	}
+	h.wantUsed(time.Hour, "acme", "rule", limit, 60)
+}
+
 func severalWindows(h *house) {
 	second, minute := requests(10, 3*time.Second), requests(20, time.Minute)
 	one := claim(quota.Amount{Requests: 1}, second, minute)
