@@ -163,7 +163,7 @@ func (m *Metrics) Ended(r *admission.Request, _ *admission.Decision, e *admissio
 	if e.FirstByte > 0 {
 		m.firstByte[class].Observe(e.FirstByte.Seconds())
 	}
-	if !e.Usage.Known && !e.Usage.Refund {
+	if !e.Usage.Known && !e.Usage.Refund && r.Fixed == 0 {
 		m.unmetered.Inc()
 	}
 	if charged > 0 && r.Identity != nil {

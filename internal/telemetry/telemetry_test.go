@@ -63,6 +63,26 @@ func TestTenantsAreBoundedAndTotalsRight(t *testing.T) {
 	}
 }
 
+// TestUsageMissing: a stated cost or a refund is no estimate.
+func TestUsageMissing(t *testing.T) {
+	m := New(10, "test")
+	for i, c := range []struct {
+		fixed int64
+		usage admission.Usage
+		want  float64
+	}{
+		{0, admission.Usage{Known: true}, 0},
+		{0, admission.Usage{Output: 7}, 1},
+		{0, admission.Usage{Refund: true}, 1},
+		{500, admission.Usage{}, 1},
+	} {
+		m.Ended(&admission.Request{Fixed: c.fixed}, &admission.Decision{}, &admission.End{Usage: c.usage}, 1, time.Second, time.Now())
+		if got := testutil.ToFloat64(m.unmetered); got != c.want {
+			t.Errorf("%v after end %d, want %v", got, i, c.want)
+		}
+	}
+}
+
 func TestDecisionsCountByReasonAndClass(t *testing.T) {
 	m := New(10, "test")
 	r := &admission.Request{Class: policy.Batch}
