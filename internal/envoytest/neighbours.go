@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func (r *Redis) Restart(t testing.TB, args ...string) {
 	Eventually(t, 10*time.Second, "redis-server answers", func() bool { return ping(r.Addr) })
 }
 
-// ping asks a Redis for PONG.
+// ping asks a Redis for PONG; one that wants a password first answers too.
 func ping(addr string) bool {
 	ctx, stop := context.WithTimeout(context.Background(), time.Second)
 	defer stop()
@@ -147,7 +148,8 @@ func ping(addr string) bool {
 	}
 	buf := make([]byte, 16)
 	n, _ := c.Read(buf)
-	return string(buf[:n]) == "+PONG\r\n"
+	answer := string(buf[:n])
+	return answer == "+PONG\r\n" || strings.HasPrefix(answer, "-NOAUTH")
 }
 
 // FreePort is a loopback port that was free a moment ago.
