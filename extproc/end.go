@@ -111,6 +111,10 @@ func (c *conversation) unseen() bool { return c.call.modes != nil && c.call.mode
 func (c *conversation) collect() admission.End {
 	a := &c.answer
 	e := admission.End{Status: a.status, GRPC: c.grpcStatus(), FirstByte: a.firstByte}
+	if a.status >= 300 && a.status < 400 { // a redirect: the model has not run
+		e.Usage.Refund = true
+		return e
+	}
 	if a.meter == nil {
 		e.Usage.Refund = a.status >= 400 || a.empty && a.grpcSeen && a.grpc != 0
 		e.Usage.Known = !e.Usage.Refund && (a.empty || !c.unseen()) // nothing was delivered

@@ -94,7 +94,7 @@ func TestHoldIsRefused(t *testing.T) {
 		if im := r.GetImmediateResponse(); im == nil || im.GetStatus().GetCode() != 503 {
 			t.Fatalf("got %v, want an immediate 503", r)
 		}
-		e.quiet()
+		e.want("end")
 		_ = e.hangUp(true)
 		h.ended()
 	})

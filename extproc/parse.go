@@ -117,6 +117,7 @@ func (c *conversation) admit(at phase, d *admission.Decision) reply {
 	}
 	if edited := c.call.edit.body; edited != nil {
 		r.replace, r.body = true, edited
+		c.call.edit.body = nil // it is not needed while the answer runs
 		r.set = append(r.set, field{"content-length", strconv.Itoa(len(edited))})
 	}
 	if c.call.edit.hideUsage {

@@ -174,7 +174,10 @@ func (st *stream) step(event func(now time.Time) error) {
 		st.watched = true
 		st.holds <- ready // one hold a stream: there is room
 	}
-	if st.leaving() {
+	switch {
+	case st.talk.state == closed: // our answer is the last word, whatever still comes
+		st.end(nil, false, false)
+	case st.leaving():
 		st.end(nil, false, true)
 	}
 }
@@ -187,6 +190,7 @@ func (st *stream) flush() error {
 			return err
 		}
 	}
+	clear(st.talk.out) // a changed body must not stay while its answer runs
 	st.talk.out = st.talk.out[:0]
 	return nil
 }

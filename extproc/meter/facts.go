@@ -194,7 +194,8 @@ func callerWord(s string) bool {
 //   - A bare total is passed on as such.
 //   - Where the output is not known, it is what was delivered: the estimate of
 //     the text, or the last running total and the text after it.
-//   - A stream cut before its first text has no output, and that is known.
+//   - A stream cut before its first text has no output, nor has an answer
+//     without a single byte, and that is known.
 //   - An answer that cannot be read is charged at estOut, at most at one token
 //     for each of its bytes if it was cut, and never at nothing.
 //   - An error with nothing delivered and nothing counted is given back, as is
@@ -225,7 +226,7 @@ func (f Facts) Usage(estIn, estOut int64) admission.Usage {
 		return u
 	}
 	u.Output = max(f.Output, f.delivered(estOut))
-	u.Known = u.Output == 0 && f.Stream && f.End == Cut
+	u.Known = u.Output == 0 && (f.Bytes == 0 || f.Stream && f.End == Cut)
 	return u
 }
 
