@@ -30,14 +30,15 @@ type Core struct {
 	draining  atomic.Bool
 	echo      *Core // the core whose breakers judge here too: ends are counted there
 
-	mu  sync.Mutex // of Swap
-	rng *rand.Rand // seeds the pools' dice
+	mu      sync.Mutex       // of Swap
+	rng     *rand.Rand       // seeds the pools' dice
+	leaving map[string]*pool // gone from the policy, with requests that run on
 }
 
 // NewCore makes a core with the pools of a policy. rng seeds the dice of
 // breakers and hints; the core owns it from now on.
 func NewCore(now time.Time, p *policy.Policy, g Gauges, rng *rand.Rand) *Core {
-	c := &Core{gauges: g, estimates: NewEstimator(), rng: rng}
+	c := &Core{gauges: g, estimates: NewEstimator(), rng: rng, leaving: map[string]*pool{}}
 	c.Swap(now, p)
 	return c
 }
@@ -45,7 +46,7 @@ func NewCore(now time.Time, p *policy.Policy, g Gauges, rng *rand.Rand) *Core {
 // newEcho makes a second core of the same shape for shadow decisions (O4).
 // It looks at the same breakers and estimates and leaves counting to c.
 func (c *Core) newEcho(now time.Time, p *policy.Policy, rng *rand.Rand) *Core {
-	e := &Core{gauges: c.gauges, estimates: c.estimates, rng: rng, echo: c}
+	e := &Core{gauges: c.gauges, estimates: c.estimates, rng: rng, echo: c, leaving: map[string]*pool{}}
 	e.Swap(now, p)
 	return e
 }

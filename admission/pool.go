@@ -33,6 +33,7 @@ type pool struct {
 	last   time.Time // now never goes back for the line
 	paused bool      // retry queue closed: the breaker is not closed
 	gone   bool      // removed from the policy
+	closed bool      // gone, and nobody is left: it does not come back
 	seated chain     // by grant: the head is the first to reach maxHold
 	over   chain     // running without a seat
 	meter  meter
@@ -106,6 +107,9 @@ func (l *pool) unlock() {
 			next = min(next, p.since.Add(l.maxHold()).Sub(l.base))
 		}
 	}
+	if l.gone && l.empty() {
+		next = 0 // its keeper may go
+	}
 	l.next.Store(int64(next))
 }
 
@@ -127,12 +131,28 @@ func (l *pool) maxHold() time.Duration {
 }
 
 // deserted reports whether the pool is gone from the policy and nobody is
-// left in it.
+// left in it. Then it never comes back.
 func (l *pool) deserted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.gone && l.running.Load() == 0 && l.waiting.Load() == 0
+	l.closed = l.closed || l.gone && l.empty()
+	return l.closed
 }
+
+// reopen takes a pool that is gone into the policy again; false = it is
+// deserted.
+func (l *pool) reopen(now time.Time) bool {
+	l.lock(now)
+	defer l.unlock()
+	if l.closed || l.empty() {
+		return false
+	}
+	l.gone = false
+	l.line.Reopen()
+	return true
+}
+
+func (l *pool) empty() bool { return l.running.Load() == 0 && l.waiting.Load() == 0 }
 
 // load is waiting and running per seat; it chooses between equal pools.
 func (l *pool) load() float64 {

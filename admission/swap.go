@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"cmp"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -10,8 +12,9 @@ import (
 )
 
 // Swap takes a new policy. Pools that stay are resized with everybody in
-// them; who waits in a pool that is gone is refused; who runs there runs on.
-// It hands back the plans that are decided by it.
+// them; who waits in a pool that is gone is refused; who runs there runs on,
+// and still has a seat there when the pool comes back. It hands back the plans
+// that are decided by it.
 func (c *Core) Swap(now time.Time, p *policy.Policy) []*Plan {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -23,7 +26,7 @@ func (c *Core) Swap(now time.Time, p *policy.Policy) []*Plan {
 		spec := &p.Pools[i]
 		var l *pool
 		if old != nil {
-			l = old.pools[spec.Name]
+			l = cmp.Or(old.pools[spec.Name], c.returning(now, spec.Name))
 		}
 		if l == nil {
 			l = c.newPool(now, p, spec)
@@ -43,10 +46,26 @@ func (c *Core) Swap(now time.Time, p *policy.Policy) []*Plan {
 		for _, l := range old.order {
 			if next.pools[l.name] == nil {
 				decided = append(decided, c.drain(now, l, true)...)
+				c.leaving[l.name] = l
 			}
 		}
 	}
+	maps.DeleteFunc(c.leaving, func(_ string, l *pool) bool { return l.deserted() })
 	return decided
+}
+
+// returning opens a pool again that an earlier policy had and in which
+// requests run on: their seats count. nil = there is none.
+func (c *Core) returning(now time.Time, name string) *pool {
+	l := c.leaving[name]
+	if l == nil || c.echo != nil && c.echo.Breaker(name) != l.breaker {
+		return nil
+	}
+	delete(c.leaving, name)
+	if !l.reopen(now) {
+		return nil
+	}
+	return l
 }
 
 func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,11 +61,7 @@ func TestSwapRemovesAPool(t *testing.T) {
 		e := effective(t, p)
 		running := occupy(t, d, e, policy.Critical, 1)
 		v := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
-		next := house(1, func(p *policy.Policy) {
-			p.Pools = p.Pools[1:]
-			p.Models[0].Pools = p.Models[0].Pools[1:]
-		})
-		d.Swap(next)
+		d.Swap(house(1, without))
 		<-v.Ready()
 		if ticket, dec := v.Result(); ticket != nil || dec.Reason != NoPool || dec.Action != Shed {
 			t.Errorf("%+v", dec)
@@ -77,6 +74,70 @@ func TestSwapRemovesAPool(t *testing.T) {
 		endAll(t, running)
 		d.Swap(house(1)) // and back
 		admit(t, d, ask(e, "back", "acme", policy.Critical)).Done(fine(1, 1))
+		quiet(t, d)
+	})
+}
+
+// without is the house without its first pool.
+func without(p *policy.Policy) {
+	p.Pools = p.Pools[1:]
+	p.Models[0].Pools = p.Models[0].Pools[1:]
+}
+
+// A pool that comes back while requests of its earlier life run on finds
+// their seats taken, in the core that decides and in the one that shadows.
+func TestSwapBringsAPoolBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := house(2)
+		d := newTestDesk(t, p)
+		d.mirror.Store(true)
+		e := effective(t, p)
+		running := occupy(t, d, e, policy.Critical, 2)
+		for range 3 { // a pool may go and come more than once
+			d.Swap(house(2, without))
+			d.Swap(house(2))
+		}
+		d.mirror.Store(true)
+		v := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
+		if !v.Waiting() {
+			t.Fatal("a third request in a pool of two seats")
+		}
+		for _, core := range []*Core{d.core, d.shadow} {
+			if s := core.Stats(time.Now()); s[0].Line.SeatsUsed.Requests != 2 {
+				t.Errorf("%d seats are taken, want 2", s[0].Line.SeatsUsed.Requests)
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+		running[0].Done(fine(1, 1))
+		<-v.Ready()
+		ticket, dec := v.Result()
+		if ticket == nil || dec.Waited != 50*time.Millisecond {
+			t.Fatalf("%+v", dec)
+		}
+		endAll(t, append(running[1:], ticket))
+		quiet(t, d)
+	})
+}
+
+// The goroutine of a pool that is gone ends with the last request in it, not
+// only when that one could have held its seat no longer.
+func TestKeeperGoesWithItsPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := house(2)
+		d := newTestDesk(t, p)
+		running := occupy(t, d, effective(t, p), policy.Critical, 2)
+		before := runtime.NumGoroutine()
+		for range 10 {
+			d.Swap(house(2, without))
+			endAll(t, running)
+			d.Swap(house(2))
+			running = occupy(t, d, effective(t, p), policy.Critical, 2)
+		}
+		synctest.Wait()
+		if after := runtime.NumGoroutine(); after > before {
+			t.Errorf("%d goroutines, %d before", after, before)
+		}
+		endAll(t, running)
 		quiet(t, d)
 	})
 }

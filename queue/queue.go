@@ -166,6 +166,9 @@ func (l *Line) Drain(now time.Time) []Exit {
 	return l.flush()
 }
 
+// Reopen ends a Drain: the line takes waiters again.
+func (l *Line) Reopen() { l.draining = false }
+
 // Next is the instant at which Advance wants to be called; false = none.
 func (l *Line) Next() (time.Time, bool) {
 	switch {
