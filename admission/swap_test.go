@@ -129,6 +129,7 @@ func TestKeeperGoesWithItsPool(t *testing.T) {
 		before := runtime.NumGoroutine()
 		for range 10 {
 			d.Swap(house(2, without))
+			synctest.Wait() // the keeper has looked, and found somebody
 			endAll(t, running)
 			d.Swap(house(2))
 			running = occupy(t, d, effective(t, p), policy.Critical, 2)
