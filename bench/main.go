@@ -27,6 +27,7 @@ type options struct {
 	procs    int
 	weir     string
 	redis    string
+	profile  string
 	out      string
 }
 
@@ -59,6 +60,7 @@ func main() {
 	flag.IntVar(&o.procs, "procs", 1, "GOMAXPROCS of both servers; 0 = as the machine has")
 	flag.StringVar(&o.weir, "weir", "", "weir `binary`; default: built from this checkout")
 	flag.StringVar(&o.redis, "redis", os.Getenv("REDIS_SERVER"), "redis-server `binary`, to show that round trips would be counted; default: the first in PATH")
+	flag.StringVar(&o.profile, "profile", "", "`folder` for profiles of weir under each shape, taken after the rounds")
 	flag.StringVar(&o.out, "out", "bench/results.json", "`file` for the results")
 	flag.Parse()
 	if err := o.check(); err != nil || flag.NArg() > 0 {
@@ -105,6 +107,9 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	if err := h.countTrips(ctx, o, r); err != nil {
+		return err
+	}
+	if err := h.profile(ctx, o); err != nil {
 		return err
 	}
 	r.print(os.Stdout)

@@ -41,8 +41,8 @@ func (echo) Process(s extprocv3.ExternalProcessor_ProcessServer) error {
 		if err != nil {
 			return nil
 		}
-		m, _ := decode(&extprocv3.ProcessingRequest{Request: in.GetRequest()})
-		if err := s.Send(encode(&reply{phase: m.phase})); err != nil {
+		m, _ := readByProtobuf(&extprocv3.ProcessingRequest{Request: in.GetRequest()})
+		if err := s.Send(writtenByProtobuf(&reply{phase: m.phase})); err != nil {
 			return nil
 		}
 	}
@@ -141,11 +141,15 @@ func BenchmarkConversation(b *testing.B) {
 	for name, s := range shapes() {
 		b.Run(name, func(b *testing.B) {
 			o := &Options{Desk: newLightDesk(), Policy: p}
+			wire := make([][]byte, len(s))
+			for i := range s {
+				wire[i] = marshal(b, s[i])
+			}
 			b.ReportAllocs()
 			for b.Loop() {
 				c := conversation{o: o, ctx: context.Background()}
-				for i := range s {
-					m, err := decode(s[i])
+				for i := range wire {
+					m, err := decode(wire[i])
 					if err != nil {
 						b.Fatal(err)
 					}

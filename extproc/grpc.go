@@ -32,6 +32,7 @@ const (
 func ServerOptions(p *policy.Policy) []grpc.ServerOption {
 	size := int(max(p.Server.MaxBody, leastMessage) + headroom)
 	o := []grpc.ServerOption{
+		withCodec(),
 		grpc.MaxRecvMsgSize(size),
 		grpc.MaxSendMsgSize(size),
 		grpc.InitialWindowSize(streamWindow),

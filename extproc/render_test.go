@@ -135,7 +135,7 @@ func TestRenderDetailCannotBreakOut(t *testing.T) {
 	if !json.Valid(im.body) {
 		t.Fatalf("body is not JSON: %q", im.body)
 	}
-	out := encode(&reply{phase: requestHeaders, immediate: im})
+	out := unmarshal(t, encode(&reply{phase: requestHeaders, immediate: im}))
 	for _, h := range out.GetImmediateResponse().GetHeaders().GetSetHeaders() {
 		if strings.ContainsAny(string(h.GetHeader().GetRawValue()), "\r\n") {
 			t.Errorf("%s = %q carries a line break", h.GetHeader().GetKey(), h.GetHeader().GetRawValue())

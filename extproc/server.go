@@ -76,8 +76,10 @@ func (s *Server) Wait() { s.readers.Wait() }
 type stream struct {
 	server *Server
 	wire   extprocv3.ExternalProcessor_ProcessServer
+	in     inbound // the reader's
 
 	mu     sync.Mutex
+	sent   outbound // on its way
 	talk   conversation
 	over   bool // nothing may be sent any more
 	result error
@@ -128,8 +130,7 @@ func (st *stream) watch() error {
 // read takes messages until the stream ends. It never waits for a decision.
 func (st *stream) read() {
 	for {
-		in, err := st.wire.Recv()
-		if err != nil {
+		if err := st.wire.RecvMsg(&st.in); err != nil {
 			st.mu.Lock()
 			st.end(err, false, false)
 			st.mu.Unlock()
@@ -138,13 +139,13 @@ func (st *stream) read() {
 		received := time.Now()
 		at := "undecodable"
 		st.step(func(now time.Time) error {
-			m, err := decode(in)
-			if err != nil {
-				return violation("%v", err)
+			if st.in.err != nil {
+				return violation("%v", st.in.err)
 			}
-			at = m.phase.String()
-			return st.talk.receive(now, &m)
+			at = st.in.phase.String()
+			return st.talk.receive(now, &st.in.message)
 		})
+		st.in = inbound{} // a body must not stay while its answer runs
 		if h := st.server.o.Hooks.Observed; h != nil {
 			h(at, time.Now().Sub(received))
 		}
@@ -185,7 +186,7 @@ func (st *stream) step(event func(now time.Time) error) {
 // flush sends what the conversation has to say.
 func (st *stream) flush() error {
 	for i := range st.talk.out {
-		if err := st.wire.Send(encode(&st.talk.out[i])); err != nil {
+		if err := st.send(&st.talk.out[i]); err != nil {
 			st.talk.out = st.talk.out[:0]
 			return err
 		}
@@ -193,6 +194,12 @@ func (st *stream) flush() error {
 	clear(st.talk.out) // a changed body must not stay while its answer runs
 	st.talk.out = st.talk.out[:0]
 	return nil
+}
+
+func (st *stream) send(r *reply) error {
+	st.sent = encode(r)
+	defer func() { st.sent = nil }()
+	return st.wire.SendMsg(&st.sent)
 }
 
 // leaving reports a shutdown that may let go of this stream.
@@ -274,7 +281,7 @@ func (st *stream) fail() {
 	}
 	d := admission.Decide(admission.Internal, "")
 	im := render(&d, &scene{now: time.Now(), id: st.talk.call.id, grpc: st.talk.call.grpc})
-	_ = st.wire.Send(encode(&reply{phase: requestHeaders, immediate: im})) // the stream ends either way
+	_ = st.send(&reply{phase: requestHeaders, immediate: im}) // the stream ends either way
 }
 
 // swallow keeps a panic in the clean-up from ending the process.
