@@ -25,9 +25,8 @@ type Evidence struct {
 
 	Uploading bool // the request had not been received to its end
 
-	Error     bool   // an error inside an answer of status 200
-	ErrorCode int    // its code as an HTTP status; 0 = none
-	ErrorType string // its type or code word: "invalid_request_error"
+	Error        bool // an error inside an answer of status 200
+	CallersFault bool // and its code or type blames the caller
 
 	Cancelled bool // the client left
 	Cut       bool // ended before its end, without a word
@@ -49,8 +48,10 @@ func Classify(e Evidence) Outcome {
 		return Failure
 	case e.Status >= 400:
 		return Ignored
+	case e.Error && e.CallersFault:
+		return Ignored
 	case e.Error:
-		return errorInside(e.ErrorCode, e.ErrorType)
+		return Failure
 	case e.GRPC && e.GRPCStatus != grpcOK:
 		return grpcStatus(e.GRPCStatus)
 	case e.Cancelled || e.Cut:
@@ -75,46 +76,6 @@ func grpcStatus(code int) Outcome {
 		return Failure
 	}
 	return Ignored
-}
-
-// errorInside judges an error object or event in an answer of status 200.
-// Without a code its type decides; what is not known as the caller's is the
-// model's.
-func errorInside(code int, kind string) Outcome {
-	if code >= 100 && code <= 599 {
-		if code == 429 || code >= 500 {
-			return Failure
-		}
-		return Ignored
-	}
-	if callersErrors[strings.ToLower(kind)] {
-		return Ignored
-	}
-	return Failure
-}
-
-// callersErrors are the error types and codes by which OpenAI, Anthropic,
-// vLLM and TGI blame the caller, in lower case.
-var callersErrors = map[string]bool{
-	"invalid_request_error":    true,
-	"invalid_request":          true,
-	"badrequesterror":          true,
-	"bad_request":              true,
-	"validation":               true,
-	"validation_error":         true,
-	"authentication_error":     true,
-	"permission_error":         true,
-	"permission_denied":        true,
-	"notfounderror":            true,
-	"not_found_error":          true,
-	"model_not_found":          true,
-	"request_too_large":        true,
-	"context_length_exceeded":  true,
-	"string_above_max_length":  true,
-	"invalid_prompt":           true,
-	"content_filter":           true,
-	"content_policy_violation": true,
-	"unprocessableentityerror": true,
 }
 
 // localReply judges an answer that Envoy made itself, by its details

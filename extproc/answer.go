@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -76,10 +77,13 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 	status, _ := strconv.Atoi(m.header.get(":status"))
 	if details != "" && details != viaUpstream {
 		a.seen, a.status = true, status
-		c.finish(admission.End{
-			Result: admission.ResultNoAnswer, Failed: poolFault(details), Status: status, GRPC: c.grpcStatus(),
-			Usage: admission.Usage{Refund: true},
+		e := admission.LocalReply(&admission.Evidence{
+			Details: details, Status: status,
+			// Envoy says 408 where it still waited for the request; gRPC hides that.
+			Uploading: status == http.StatusRequestTimeout || c.call.grpc,
 		})
+		e.GRPC = c.grpcStatus()
+		c.finish(e)
 		return r
 	}
 	if a.seen { // a second header block of one answer: nothing new to learn

@@ -1,19 +1,11 @@
 package extproc
 
 import (
+	"net/http"
+
 	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/extproc/meter"
 	"github.com/weirproxy/weir/policy"
-)
-
-// gRPC status codes that are told apart (B6).
-const (
-	grpcOK                = 0
-	grpcUnknown           = 2
-	grpcResourceExhausted = 8
-	grpcInternal          = 13
-	grpcUnavailable       = 14
-	grpcDataLoss          = 15
 )
 
 // finishAnswer ends the ticket after an answer that came to its end.
@@ -28,44 +20,23 @@ func (c *conversation) finishAnswer() {
 }
 
 // verdict judges a complete answer (B6): by its HTTP status, its gRPC status
-// wherever it stood, and by an error inside a 200 stream. What the caller did
-// wrong says nothing of the pool, good or bad. An event stream without its
-// last event was cut somewhere: unknown.
+// wherever it stood, and by an error inside a 200 stream. An event stream
+// without its last event was cut somewhere, and so was gRPC without a status.
 func (c *conversation) verdict() admission.Result {
 	a := &c.answer
-	switch {
-	case a.status == 429 || a.status >= 500:
-		return admission.ResultFailed
-	case c.call.grpc && !a.grpcSeen:
-		return admission.ResultUnknown
-	case a.grpcSeen && a.grpc != grpcOK:
-		return verdictGRPC(a.grpc)
-	case a.status >= 400:
-		return admission.ResultCaller
-	case a.meter == nil:
-		return admission.ResultOK
+	e := admission.Evidence{
+		Status: a.status, GRPC: a.grpcSeen, GRPCStatus: a.grpc,
+		Cut: c.call.grpc && !a.grpcSeen,
 	}
-	switch f := a.meter.Facts(); {
-	case f.End == meter.Error && f.CallerFault:
-		return admission.ResultCaller
-	case f.End == meter.Error:
-		return admission.ResultFailed
-	case f.Stream && !f.Terminal:
-		return admission.ResultUnknown
+	if a.meter != nil {
+		f := a.meter.Facts()
+		e.Error, e.CallersFault = f.End == meter.Error, f.CallerFault
+		e.Cut = e.Cut || f.Stream && !f.Terminal
+		if e.Status == 0 && !e.Cut { // its headers were not shown, its end was
+			e.Status = http.StatusOK
+		}
 	}
-	return admission.ResultOK
-}
-
-// verdictGRPC judges a status other than OK. UNKNOWN and DATA_LOSS leave open
-// whose fault it was.
-func verdictGRPC(s int) admission.Result {
-	switch s {
-	case grpcUnavailable, grpcResourceExhausted, grpcInternal:
-		return admission.ResultFailed
-	case grpcUnknown, grpcDataLoss:
-		return admission.ResultUnknown
-	}
-	return admission.ResultCaller
+	return admission.Judge(&e)
 }
 
 // cut is the end of a request whose side stream ended first: the caller went

@@ -203,9 +203,12 @@ func orders() []order {
 		{name: "overflow of Envoy's own breaker", moves: chat(
 			move{answered("503", "upstream_reset_before_response_started{overflow}", true), "response_headers"}),
 			end: &admission.End{Result: admission.ResultNoAnswer, Status: 503, GRPC: -1}},
-		{name: "idle timeout of the caller", moves: chat(
+		{name: "idle while the model is silent", moves: chat(
 			move{answered("504", "stream_idle_timeout", true), "response_headers"}),
-			end: &admission.End{Result: admission.ResultNoAnswer, Status: 504, GRPC: -1}},
+			end: &admission.End{Result: admission.ResultNoAnswer, Failed: true, Status: 504, GRPC: -1}},
+		{name: "idle while the caller uploads", moves: chat(
+			move{answered("408", "stream_idle_timeout", true), "response_headers"}),
+			end: &admission.End{Result: admission.ResultNoAnswer, Status: 408, GRPC: -1}},
 		{name: "no upstream for gRPC", modes: bodyNone, moves: unary(
 			move{answered("200", "no_healthy_upstream", true, "grpc-status", "14"), "response_headers"}),
 			end: &admission.End{Result: admission.ResultNoAnswer, Failed: true, Status: 200, GRPC: -1}},
@@ -277,7 +280,7 @@ func orders() []order {
 			move{answered("200", via, false, sse...), "response_headers"},
 			move{answered("504", "stream_idle_timeout", false), "response_headers"},
 			move{chunk("x", true), "response_body"}),
-			end: &admission.End{Result: admission.ResultNoAnswer, Status: 504, GRPC: -1}},
+			end: &admission.End{Result: admission.ResultNoAnswer, Failed: true, Status: 504, GRPC: -1}},
 		{name: "a message without a kind", moves: []move{{&extprocv3.ProcessingRequest{}, "end"}}, refused: codes.InvalidArgument},
 		{name: "observability mode", moves: []move{
 			{&extprocv3.ProcessingRequest{ObservabilityMode: true, Request: chatHead().Request}, "end"}}, refused: codes.InvalidArgument},

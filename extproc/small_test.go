@@ -85,31 +85,6 @@ func TestCallerDeadline(t *testing.T) {
 	}
 }
 
-func TestPoolFault(t *testing.T) { // B6
-	for details, want := range map[string]bool{
-		"no_healthy_upstream": true,
-		"upstream_reset_before_response_started{connection_termination}":                          true,
-		"upstream_reset_before_response_started{remote_connection_failure|delayed_connect_error}": true,
-		"upstream_response_timeout":                        true,
-		"upstream_per_try_timeout":                         true,
-		"upstream_reset_before_response_started{overflow}": false,
-		"request_payload_too_large":                        false,
-		"stream_idle_timeout":                              false,
-		"request_overall_timeout":                          false,
-		"max_duration_timeout":                             false,
-		"route_not_found":                                  false,
-		"ext_authz_denied":                                 false,
-		"direct_response":                                  false,
-		"drop_overload":                                    false,
-		"via_upstream":                                     false,
-		"":                                                 false,
-	} {
-		if got := poolFault(details); got != want {
-			t.Errorf("%q: %v, want %v", details, got, want)
-		}
-	}
-}
-
 // cel is the form of the expressions in the examples.
 func cel(leaf string) string {
 	return "'weir.policy' in xds.route_metadata.filter_metadata && has(xds.route_metadata.filter_metadata['weir.policy']." + leaf +
