@@ -368,13 +368,14 @@ func (c *conversation) tenantMay(name string) bool {
 	return t == nil || len(t.Models) == 0 || slices.Contains(t.Models, name)
 }
 
-// forged lists the caller's headers that only we may set.
+// forged lists the caller's headers that only we may set, each once.
 func forged(h header) []string {
 	var out []string
 	for i := range h {
-		if strings.HasPrefix(h[i].name, ownPrefix) && !slices.Contains(out, h[i].name) {
+		if strings.HasPrefix(h[i].name, ownPrefix) {
 			out = append(out, h[i].name)
 		}
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }

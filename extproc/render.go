@@ -57,7 +57,7 @@ func render(d *admission.Decision, s *scene) *immediate {
 	im.header = appendHint(im.header, d, s)
 	im.header = appendQuota(im.header, d.Quota)
 	message := row.Message
-	if d.Detail != "" {
+	if d.Detail != "" && d.Detail != message {
 		message += " " + d.Detail
 	}
 	if s.grpc {
