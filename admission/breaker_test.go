@@ -162,3 +162,37 @@ func TestRetryQueueClosedWhileOpen(t *testing.T) {
 		t.Errorf("want one expired_retry after 1 s + 5 s, got %d", len(decided))
 	}
 }
+
+// B6: nothing of what weir refused, callers did or was merely slow is counted,
+// however often.
+func TestWhatSaysNothingOfThePool(t *testing.T) {
+	p := house(1000)
+	core, e := newTestCore(p), effective(t, p)
+	b := core.Breaker("chat-fp16")
+	for i := range 100 { // our own 429
+		plan := core.Plan(start, ask(e, name("q", i), "acme", policy.Critical))
+		core.Enter(start, plan, quota.Verdict{Rule: "r", Limit: policy.Limit{Unit: policy.Requests}})
+	}
+	for _, end := range []End{
+		{Result: ResultCaller, Status: 400}, {Result: ResultCaller, Status: 404}, {Result: ResultCaller, Status: 413},
+		{Result: ResultUnknown, Status: 200}, {Result: ResultCaller}, {Result: ResultNoAnswer, Status: 413},
+	} {
+		for i := range 50 {
+			plan := core.Plan(start, ask(e, name("c", i), "acme", policy.Critical))
+			core.Enter(start, plan, allowed)
+			core.Done(start, plan, &end)
+		}
+	}
+	if v := b.View(start); v.Requests != 0 || v.State != breaker.Closed {
+		t.Errorf("%+v, want nothing counted", v)
+	}
+	late := start.Add(30 * time.Second)
+	for i := range 50 { // 30 s to the first byte, then fine
+		plan := core.Plan(start, ask(e, name("s", i), "acme", policy.Critical))
+		core.Enter(start, plan, allowed)
+		core.Done(late, plan, &End{Result: ResultOK, Status: 200, FirstByte: 30 * time.Second})
+	}
+	if v := b.View(late); v.Requests != 50 || v.Failures != 0 {
+		t.Errorf("%+v, want 50 good ends", v)
+	}
+}

@@ -101,3 +101,30 @@ func (c *comeback) judge(t *testing.T, most time.Duration) {
 	}
 	t.Logf("%d tries, the last served after %v", c.tries, c.last)
 }
+
+// O: 10,000 requests whose ends are lost: after maxHold every seat, ticket and
+// unit of concurrency is free again, and the next in line has run meanwhile.
+func TestLostEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lost = 10_000
+		p := house(lost, withQuotas(policy.Limit{Unit: policy.Concurrency, Max: lost + 1}), func(p *policy.Policy) { p.Pools[0].MaxHold = time.Minute })
+		d := newTestDesk(t, p)
+		e := effective(t, p)
+		for i := range lost {
+			admit(t, d, ask(e, name("lost", i), "acme", policy.Critical))
+		}
+		time.Sleep(time.Minute - 100*time.Millisecond)
+		ticket, dec := d.Admit(t.Context(), ask(e, "next", "acme", policy.Critical))
+		if ticket == nil || dec.Waited != 100*time.Millisecond {
+			t.Fatalf("next: %s after %v, want a seat after 100 ms", dec.Reason, dec.Waited)
+		}
+		ticket.Done(fine(1, 1))
+		synctest.Wait()
+		quiet(t, d)
+		for _, c := range usage(t, d, "acme") {
+			if c.Limit.Unit == policy.Concurrency {
+				t.Errorf("%d of the concurrency is held", c.Used)
+			}
+		}
+	})
+}

@@ -120,6 +120,48 @@ quotas:
 	}
 }
 
+// TestRedisHangsUnderLoad: a Redis that accepts and never answers costs no
+// caller anything: all are served in time, nothing piles up, and when it goes
+// on, what was given meanwhile is charged once.
+func TestRedisHangsUnderLoad(t *testing.T) {
+	redis := envoytest.StartRedis(t)
+	w := newWorld(t, newest(t), setup{policy: fmt.Sprintf(`
+store: {redis: {addresses: [%q]}}
+quotas: [{name: large, match: {tenant: "*"}, by: [tenant], limits: [{requests: 100000, per: 10m}, {concurrency: 1000}]}]
+`, redis.Addr)})
+	token := w.token(nil)
+	l := w.load(t, 8, func(int) answer { return w.chat(token, 2, false) })
+	envoytest.Eventually(t, longest, "50 answers with Redis", func() bool { return l.count(200) >= 50 })
+	goroutines := w.goroutines()
+	redis.Signal(syscall.SIGSTOP)
+	envoytest.Eventually(t, longest, "the outage is seen", func() bool { return w.metric("weir_store_away") == 1 })
+	served := l.count(200)
+	envoytest.Eventually(t, longest, "300 answers while Redis hangs", func() bool { return l.count(200) >= served+300 })
+	if n := w.goroutines(); n > goroutines+100 {
+		t.Errorf("%d goroutines while Redis hangs, %d before", n, goroutines)
+	}
+	redis.Signal(syscall.SIGCONT)
+	envoytest.Eventually(t, longest, "Redis decides again", func() bool { return w.metric("weir_store_away") == 0 })
+	l.end()
+	l.only(t, 200)
+	w.idle(5 * time.Second)
+	envoytest.Eventually(t, longest, "nothing is left to be replayed", func() bool {
+		return w.metric("weir_store_pending") == 0 && w.metric("weir_store_away") == 0
+	})
+	if used, served := w.used("acme"), int64(l.count(200)); used["requests"] != served || used["concurrency"] != 0 {
+		t.Errorf("%d requests were served, Redis counts %v", served, used)
+	}
+}
+
+// goroutines is how many weir runs.
+func (w *world) goroutines() (n int) {
+	w.t.Helper()
+	if _, err := fmt.Sscanf(w.admin("/debug/pprof/goroutine?debug=1"), "goroutine profile: total %d", &n); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
 // TestBreakerOpensAndRecovers: a pool that fails is left alone and tried again
 // step by step (B1, B2).
 func TestBreakerOpensAndRecovers(t *testing.T) {

@@ -184,6 +184,27 @@ func TestReplicasShareOneClock(t *testing.T) {
 	}
 }
 
+// I: 3 replicas and 100 parallel calls of 100 on one budget of 1,000.
+func TestReplicasShareOneBudget(t *testing.T) {
+	r := startRedis(t)
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for replica := range 3 {
+		s := patient(t, policy.Redis{Addresses: []string{r.addr}})
+		for i := range 100 {
+			wg.Go(func() {
+				if reserve(t, s, fmt.Sprint(replica, "-", i), claim("acme", 100, tokens(1000, time.Hour))).Allowed {
+					admitted.Add(1)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if n := admitted.Load(); n != 10 {
+		t.Errorf("%d calls admitted over 3 replicas, want 10", n)
+	}
+}
+
 // A reservation that a caller left behind while it was asked is still decided
 // and can be settled: no outage, nothing stuck.
 func TestCancelledCaller(t *testing.T) {
