@@ -3,6 +3,7 @@ package authz
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"runtime/debug"
@@ -83,7 +84,8 @@ func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (resp *aut
 	defer func() {
 		if caught := recover(); caught != nil {
 			s.o.Panicked()
-			s.o.Log.Error("panic in ext_authz", "panic", caught, "stack", string(debug.Stack()))
+			// The value may hold what the caller sent, so its type alone is told.
+			s.o.Log.Error("panic in ext_authz", "panic", fmt.Sprintf("%T", caught), "stack", string(debug.Stack()))
 			resp, err = nil, status.Error(codes.Internal, "weir: internal error")
 		}
 		s.o.Observe(code, time.Since(start))

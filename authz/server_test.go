@@ -1,9 +1,12 @@
 package authz
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -314,6 +317,22 @@ func TestFaultsAreErrors(t *testing.T) {
 		if _, err := d.client.Check(t.Context(), req); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestPanicIsLoggedWithoutItsValue: a panic's value can be made of what a
+// caller sent.
+func TestPanicIsLoggedWithoutItsValue(t *testing.T) {
+	var log bytes.Buffer
+	k := keyPair(t, "EdDSA", "k")
+	raw := k.sign(t, goodClaims(nil))
+	s := NewServer(newVerifier(t, identityPolicy(t, k.public)), func() *policy.Policy { panic("cannot read " + raw) },
+		ServerOptions{Log: slog.New(slog.NewJSONHandler(&log, nil))})
+	if _, err := s.Check(t.Context(), request("POST", chatPath, "authorization", "Bearer "+raw)); status.Code(err) != codes.Internal {
+		t.Errorf("%v", err)
+	}
+	if !strings.Contains(log.String(), "panic in ext_authz") || !strings.Contains(log.String(), "server.go") || strings.Contains(log.String(), raw) {
+		t.Errorf("the log is %s", log.String())
 	}
 }
 
