@@ -151,7 +151,7 @@ clusters:
       explicit_http_config:
         http2_protocol_options:
           max_outbound_control_frames: 100000
-          connection_keepalive: {interval: 10s, timeout: 3s}
+          connection_keepalive: {interval: 10s, timeout: 10s}
 {{- if .TLS}}
   transport_socket:   # server.tls: name the CA that signed it and, with clientCA, your own certificate
     name: envoy.transport_sockets.tls
