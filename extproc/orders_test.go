@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -47,6 +48,16 @@ func chat(rest ...move) []move {
 		{chatHead(), "request_headers"},
 		{reqBody(chatBody, true), "request_body"},
 	}, rest...)
+}
+
+// rerank is a call of kind JSON and its answer.
+func rerank(answer string) []move {
+	return []move{
+		{head(caller(), false, ":method", "POST", ":path", "/v1/rerank", "content-type", "application/json"), "request_headers"},
+		{reqBody(`{"query":"x"}`, true), "request_body"},
+		{answered("200", via, false, "content-type", "application/json"), "response_headers"},
+		{chunk(answer, true), "response_body"},
+	}
 }
 
 // unary is a gRPC call up to its admission.
@@ -170,6 +181,22 @@ func orders() []order {
 			end: &admission.End{Result: admission.ResultOK, Status: 200, GRPC: 0}},
 		{name: "gRPC cut before its trailers", modes: bodyNone, moves: unary(
 			move{answered("200", via, false), "response_headers"}), end: ended(admission.ResultUnknown, 200)},
+
+		// JSON that is not known: the stated cost, but for a usage that is told.
+		{name: "JSON of a stated cost", moves: rerank(`{"results":[{"text":"a long text that is no reason to charge more"}]}`), end: ok(200),
+			charge: func(u admission.Usage) error {
+				if u != (admission.Usage{}) {
+					return fmt.Errorf("want nothing beside the stated cost, got %+v", u)
+				}
+				return nil
+			}},
+		{name: "JSON that tells its usage", moves: rerank(`{"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`), end: ok(200),
+			charge: func(u admission.Usage) error {
+				if !u.Known || u.Input != 3 || u.Output != 2 {
+					return fmt.Errorf("want 3 in, 2 out, got %+v", u)
+				}
+				return nil
+			}},
 
 		// Uploads and upgrades: decided at headers, later bodies pass.
 		{name: "upload", moves: []move{
