@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/internal/envoytest"
 )
 
@@ -175,4 +176,55 @@ func TestConfigMapSwapUnderTraffic(t *testing.T) {
 	l.end()
 	l.only(t, 200)
 	f.idle(5 * time.Second)
+}
+
+// TestKeyFileRotatesUnderTraffic (K2): a key that is added to the file counts
+// within seconds, one that is taken out no longer does, a file of garbage
+// changes nothing, and a policy that names another file makes that one count.
+func TestKeyFileRotatesUnderTraffic(t *testing.T) {
+	w := newWorld(t, newest(t), setup{})
+	jwks := filepath.Join(w.dir, "jwks.json")
+	oldToken := w.token(nil)
+	private, public, err := authz.GenerateKey("ES256", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.signer, err = authz.NewSigner(private, ""); err != nil {
+		t.Fatal(err)
+	}
+	newToken := w.token(nil)
+	code := func(token string) int { return w.chat(token, 2, false).code }
+	if before, after := code(oldToken), code(newToken); before != 200 || after != 401 {
+		t.Fatalf("at the start: %d and %d, want 200 and 401", before, after)
+	}
+	place := func(path string, data []byte) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place(jwks, []byte(`{"keys": [{"kty": "oct"`))
+	envoytest.Eventually(t, longest, "the broken key file is told", func() bool { return strings.Contains(w.weir.Log(), "key file refused") })
+	if c := code(oldToken); c != 200 {
+		t.Errorf("with a broken key file: %d, want the old keys", c)
+	}
+	place(jwks, public)
+	envoytest.Eventually(t, longest, "the new key counts and the old one does not", func() bool { return code(newToken) == 200 && code(oldToken) == 401 })
+	config, err := os.ReadFile(w.weir.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(w.dir, "other.json")
+	_, third, err := authz.GenerateKey("EdDSA", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	place(other, third)
+	place(w.weir.Config, []byte(strings.Replace(string(config), jwks, other, 1)))
+	envoytest.Eventually(t, longest, "the other file, with another key, counts", func() bool { return code(newToken) == 401 })
+	place(other, public)
+	envoytest.Eventually(t, longest, "the other file is watched", func() bool { return code(newToken) == 200 })
 }

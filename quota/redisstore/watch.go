@@ -70,18 +70,18 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 		return back // the TLS files are being replaced: the next probe sees
 	}
 	if !s.probe(ctx, client) {
-		client.Close()
+		_ = client.Close() // nothing is left to be said on it
 		return back
 	}
 	back = time.Now()
 	if s.replay(ctx, client, s.journal.backlog()) != nil {
-		client.Close()
+		_ = client.Close() // it went away again
 		return time.Time{}
 	}
 	client.warm(ctx, s.config.Pool)
 	old := s.client.Swap(client)
 	o := s.outage.Swap(nil)
-	old.Close()
+	_ = old.Close() // its server may be gone
 	s.options.Log.Info("redis is back: it decides quotas again", "reason", o.reason.String(), "away", back.Sub(o.since), "pending", s.journal.backlog())
 	return back
 }
