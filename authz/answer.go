@@ -30,6 +30,7 @@ type answer struct {
 	challenge string
 	retry     bool   // the same call may succeed soon
 	id        string // x-weir-request-id; "" = none
+	operator  string // for operators, in place of message
 	observed  string
 }
 

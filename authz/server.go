@@ -42,20 +42,22 @@ type ServerOptions struct {
 	// Observe is told each answer: "ok", "preflight", a denial's code,
 	// "path_unknown", "path_invalid", "override_invalid" or "internal".
 	Observe func(code string, took time.Duration)
-	// OverrideRejected is told each call on a misconfigured route.
-	OverrideRejected func(r Rejected)
+	// Refused is told each refusal.
+	Refused func(r Refusal)
+	// OverrideRejected is told each call on a route whose overrides were
+	// refused. Where the caller's class is not enforced the call goes on by
+	// the policy without them; else Refused is told too.
+	OverrideRejected func(err *policy.OverrideError)
 	// Panicked is told each recovered panic.
 	Panicked func()
 }
 
-// Rejected is a call on a route whose overrides were refused. With Passed the
-// policy does not enforce, and the call went on by the policy without them.
-type Rejected struct {
-	ID       string // in the answer as x-weir-request-id; "" with Passed
-	Identity *identity.Identity
-	Path     string
-	Err      *policy.OverrideError
-	Passed   bool
+// Refusal is a call that was refused here.
+type Refusal struct {
+	ID       string             // in the answer as x-weir-request-id
+	Identity *identity.Identity // nil where the caller is not known
+	Reason   string             // in the answer as x-weir-reason
+	Detail   string             // for operators
 }
 
 // NewServer serves by the policy that the function returns; each call asks
@@ -67,8 +69,11 @@ func NewServer(v *Verifier, p func() *policy.Policy, o ServerOptions) *Server {
 	if o.Observe == nil {
 		o.Observe = func(string, time.Duration) {}
 	}
+	if o.Refused == nil {
+		o.Refused = func(Refusal) {}
+	}
 	if o.OverrideRejected == nil {
-		o.OverrideRejected = func(Rejected) {}
+		o.OverrideRejected = func(*policy.OverrideError) {}
 	}
 	if o.Panicked == nil {
 		o.Panicked = func() {}
@@ -105,10 +110,10 @@ func (s *Server) check(ctx context.Context, now time.Time, a *authv3.AttributeCo
 	}
 	who, denial := s.verifier.verify(ctx, now, c.values)
 	if denial != nil {
-		return refuse(c, answerOf(denial)), denial.Code, nil
+		return s.refuse(c, nil, answerOf(denial)), denial.Code, nil
 	}
 	if !clean {
-		return refuse(c, pathInvalid), pathInvalid.observed, nil
+		return s.refuse(c, who.id, pathInvalid), pathInvalid.observed, nil
 	}
 	e, extensions, err := effective(p, a)
 	if err != nil {
@@ -116,45 +121,52 @@ func (s *Server) check(ctx context.Context, now time.Time, a *authv3.AttributeCo
 		if e, base = p.For(policy.Overrides{}); base != nil {
 			return nil, "internal", status.Error(codes.Internal, "weir: no policy")
 		}
-		if bad := s.rejectOverride(now, e.ModeOf(who.id.Class), who.id, path, err); bad != nil {
-			return refuse(c, *bad), bad.observed, nil
+		enforced := e.ModeOf(who.id.Class) == policy.Enforce
+		s.rejectOverride(now, path, enforced, err)
+		if enforced {
+			bad := overrideInvalid
+			bad.operator = err.Error()
+			return s.refuse(c, who.id, bad), bad.observed, nil
 		}
 		extensions = policy.Overrides{}
 	}
 	api, ok := e.Route(c.http.GetMethod(), path)
 	if !ok {
 		if e.ModeOf(who.id.Class) == policy.Enforce {
-			return refuse(c, pathUnknown), pathUnknown.observed, nil
+			return s.refuse(c, who.id, pathUnknown), pathUnknown.observed, nil
 		}
 		return s.allow(p, c, who, extensions), "ok", nil // ext_proc judges it, and says so (O4)
 	}
 	if f := who.id.MissingFunction(e.FunctionsOf(api)); f != "" {
 		d := identity.MissingScope(p.Identity.Realm, f)
-		return refuse(c, answerOfFunction(d)), d.Code, nil
+		return s.refuse(c, who.id, answerOfFunction(d)), d.Code, nil
 	}
 	return s.allow(p, c, who, extensions), "ok", nil
 }
 
+// refuse answers a refusal and tells it under the id that the caller gets.
+func (s *Server) refuse(c call, id *identity.Identity, a answer) *authv3.CheckResponse {
+	a.id = newID()
+	r := Refusal{ID: a.id, Identity: id, Reason: a.reason, Detail: a.message}
+	if a.operator != "" {
+		r.Detail = a.operator
+	}
+	s.o.Refused(r)
+	return refuse(c, a)
+}
+
 // rejectOverride makes a misconfigured route loud: each call is told to the
-// hook, and a line is written once a second. It returns the answer, nil where
-// the caller's class is not enforced (O4).
-func (s *Server) rejectOverride(now time.Time, mode policy.Mode, id *identity.Identity, path string, err error) *answer {
-	r := Rejected{Identity: id, Path: path, Passed: mode != policy.Enforce}
-	if !errors.As(err, &r.Err) {
-		r.Err = &policy.OverrideError{Err: err}
+// hook, and a line is written once a second.
+func (s *Server) rejectOverride(now time.Time, path string, enforced bool, err error) {
+	var bad *policy.OverrideError
+	if !errors.As(err, &bad) {
+		bad = &policy.OverrideError{Err: err}
 	}
-	var a *answer
-	if !r.Passed {
-		bad := overrideInvalid
-		bad.id = newID()
-		r.ID, a = bad.id, &bad
-	}
-	s.o.OverrideRejected(r)
+	s.o.OverrideRejected(bad)
 	last := s.warned.Load()
 	if now.Unix() > last && s.warned.CompareAndSwap(last, now.Unix()) {
-		s.o.Log.Error("route override rejected", "path", path, "refused", !r.Passed, "error", err)
+		s.o.Log.Error("route override rejected", "path", path, "refused", enforced, "error", err)
 	}
-	return a
 }
 
 // allow answers OK. The common answer, without a forged header and without

@@ -30,7 +30,8 @@ type door struct {
 	key       pair
 	client    authv3.AuthorizationClient
 	overrides atomic.Int64
-	rejected  atomic.Pointer[Rejected]
+	misled    atomic.Pointer[policy.OverrideError]
+	refused   atomic.Pointer[Refusal]
 	panics    atomic.Int64
 	codes     chan string
 }
@@ -50,7 +51,8 @@ func newDoor(t *testing.T, change func(*policy.Policy)) *door {
 	v := newVerifier(t, &d.policy.Identity)
 	s := NewServer(v, func() *policy.Policy { return d.policy }, ServerOptions{
 		Observe:          func(code string, _ time.Duration) { d.codes <- code },
-		OverrideRejected: func(r Rejected) { d.overrides.Add(1); d.rejected.Store(&r) },
+		OverrideRejected: func(err *policy.OverrideError) { d.overrides.Add(1); d.misled.Store(err) },
+		Refused:          func(r Refusal) { d.refused.Store(&r) },
 		Panicked:         func() { d.panics.Add(1) },
 	})
 	listener := bufconn.Listen(1 << 16)
@@ -114,6 +116,10 @@ func (d *door) check(req *authv3.CheckRequest) *authv3.CheckResponse {
 	denied := resp.GetDeniedResponse()
 	if denied == nil || denied.GetStatus().GetCode() < 400 || denied.GetBody() == "" {
 		d.t.Fatalf("denial without a response: %v", resp)
+	}
+	if told := d.refused.Load(); told.ID == "" || told.ID != headerOf(resp, "x-weir-request-id") ||
+		told.Reason != headerOf(resp, "x-weir-reason") || told.Detail == "" {
+		d.t.Fatalf("told %+v of %v", told, resp)
 	}
 	if fields["denied"] != true || fields["tenant"] != nil || fields["v"] != 1.0 {
 		d.t.Fatalf("metadata of a denial: %v", fields)

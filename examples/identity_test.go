@@ -119,6 +119,11 @@ func TestIdentityIsVerified(t *testing.T) {
 				}
 				a := w.do(w.request(t.Context(), method, "/v1/chat/completions", chatBody(4, true), c.headers...))
 				refused(t, a, http.StatusUnauthorized, c.reason, c.code)
+				var seen struct{ Reason string }
+				w.adminJSON("/debug/explain?request="+a.header.Get("x-weir-request-id"), &seen)
+				if seen.Reason != c.reason {
+					t.Errorf("explain says %q", seen.Reason)
+				}
 				if strings.Contains(a.body, good) || a.header.Get("x-weir-variant") != "" {
 					t.Errorf("the refusal says too much: %v %s", a.header, a.body)
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/extproc"
+	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/internal/telemetry"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota/redisstore"
@@ -124,22 +125,21 @@ func (h *house) fault(ctx context.Context, kind extproc.Fault, detail string) {
 	h.log.LogAttrs(ctx, slog.LevelError, "fault", slog.String("kind", kind.String()), slog.String("detail", detail))
 }
 
-// overrideRejected is a call that ext_authz met on a misconfigured route. It is
-// recorded as ext_proc records its own, so that explain finds it by its id.
-func (h *house) overrideRejected(r authz.Rejected) {
-	h.metrics.OverrideRejected(string(r.Err.Channel))
-	if r.Passed {
-		return // ext_proc decides, and records that
-	}
+// refusedAtTheDoor is a refusal of ext_authz. It is recorded as ext_proc records
+// its own, so that both forms count alike and explain finds it by its id.
+func (h *house) refusedAtTheDoor(r authz.Refusal) {
+	reason, known := admission.ParseReason(r.Reason)
 	e, err := h.policy.Current().For(policy.Overrides{})
-	if err != nil {
-		return // no overrides, no error
+	if !known || err != nil { // a reason of the table, and no overrides
+		return
 	}
-	d := admission.Decide(admission.OverrideInvalid, r.Err.Error())
+	id := r.Identity
+	if id == nil {
+		id = &identity.Identity{Class: policy.Standard}
+	}
+	d := admission.Decide(reason, r.Detail)
 	d.Policy = e.ID()
-	h.desk.Refused(&admission.Request{
-		ID: r.ID, Received: time.Now(), Identity: r.Identity, Policy: e, API: &policy.API{Path: r.Path}, Class: r.Identity.Class,
-	}, &d)
+	h.desk.Refused(&admission.Request{ID: r.ID, Received: time.Now(), Identity: id, Policy: e, API: &policy.API{}, Class: id.Class}, &d)
 }
 
 // houseStats are the counters of the rooms that keep their own.

@@ -119,7 +119,8 @@ func (h *house) listen(p *policy.Policy) error {
 	h.extproc.Register(h.grpc)
 	authv3.RegisterAuthorizationServer(h.grpc, authz.NewServer(h.verifier, h.policy.Current, authz.ServerOptions{
 		Log: h.log, Observe: h.metrics.Check,
-		OverrideRejected: h.overrideRejected,
+		Refused:          h.refusedAtTheDoor,
+		OverrideRejected: func(err *policy.OverrideError) { h.metrics.OverrideRejected(string(err.Channel)) },
 		Panicked:         func() { h.metrics.Panic("authz") },
 	}))
 	h.health = health.NewServer()
