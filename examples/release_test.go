@@ -31,8 +31,7 @@ func manyFiles(t *testing.T, n uint64) {
 	}
 }
 
-// rewrite replaces text in weir's policy file and waits until the new policy
-// is in force.
+// rewrite replaces text in weir's policy file, which weir watches.
 func (w *world) rewrite(old, new string) {
 	w.t.Helper()
 	raw, err := os.ReadFile(w.weir.Config)
@@ -99,6 +98,36 @@ queue: {length: {min: 6000, max: 6000}, softLimit: 100%, perTenant: 100%, coldSt
 	}
 	if len(bad) > 0 {
 		t.Errorf("not answered: %v; %v", bad, w.envoy.Stats(t, `(chat-fp16|ext_proc|weir).*(pending_overflow|connect_timeout|control_flood|keepalive_timeout|message_timeouts|streams_failed|cx_destroy_remote|cx_destroy_local)$`))
+	}
+	w.idle(10 * time.Second)
+}
+
+// Seats change while callers press: each change is in force for the next
+// grant, no seat is lost or counted twice, and no call is lost by it.
+func TestSeatsChangeUnderLoad(t *testing.T) {
+	w := newWorld(t, envoytest.Envoys(t)[0], setup{
+		pools: []string{"chat-fp16"}, sim: steady(10 * time.Millisecond),
+		policy: "classes: [{name: standard, maxWait: 20s, onExpiry: drop}]\n" + sharedPool(4),
+	})
+	sim, token := w.sims["chat-fp16"], w.token(nil)
+	l := w.load(t, 24, func(i int) answer { return w.chat(token, 3, i%2 == 0) })
+	seats := 4
+	for _, next := range []int{16, 2, 8, 1, 12} {
+		w.sees(fmt.Sprint(seats, " seats are taken"), func(q queue) bool { return q.Running == seats })
+		sim.Reset()
+		served := l.count(http.StatusOK)
+		envoytest.Eventually(t, longest, "some are served", func() bool { return l.count(http.StatusOK) > served+2*seats })
+		if peak := sim.Totals().Peak; peak > int64(seats) {
+			t.Errorf("%d ran at once on %d seats", peak, seats)
+		}
+		w.rewrite(fmt.Sprintf("{requests: %d}", seats), fmt.Sprintf("{requests: %d}", next))
+		seats = next
+	}
+	w.sees("the last change is in force", func(q queue) bool { return q.Running == seats })
+	l.end()
+	l.only(t, http.StatusOK)
+	if cut := l.count(0); cut > 0 {
+		t.Errorf("%d answers were cut", cut)
 	}
 	w.idle(10 * time.Second)
 }
