@@ -117,8 +117,9 @@ func summary(err error) string {
 
 // Files calls changed each time the content of one of the files changed,
 // until ctx ends: key sets, certificates, secrets. A file that goes away or
-// comes counts as changed. It does not call at the start.
+// comes counts as changed. It calls once as the watch begins, for what changed
+// since the caller read the files.
 func Files(ctx context.Context, paths []string, changed func()) {
 	w := watch{paths: paths, log: slog.New(slog.DiscardHandler)}
-	w.run(ctx, func() {}, changed)
+	w.run(ctx, changed, changed)
 }

@@ -214,17 +214,18 @@ func TestFiles(t *testing.T) {
 		defer close(done)
 		Files(ctx, []string{a, b}, func() { changed <- struct{}{} })
 	}()
-	for i := 0; ; i++ { // until the watch stands, a change may go unseen
-		write(t, b, fmt.Sprint(i))
+	heard := func(what string) {
+		t.Helper()
 		select {
 		case <-changed:
-		case <-time.After(time.Second):
-			if i < 20 {
-				continue
-			}
-			t.Error("not found")
+		case <-time.After(patience):
+			t.Fatal("not found: ", what)
 		}
-		break
+	}
+	heard("the beginning, for what changed before it")
+	for i, path := range []string{b, a, b} {
+		write(t, path, fmt.Sprint("new", i))
+		heard(path)
 	}
 	cancel()
 	<-done
