@@ -33,8 +33,8 @@ type options struct {
 
 func (o *options) check() error {
 	switch {
-	case o.rounds < 1 || o.rounds > 100:
-		return fmt.Errorf("-rounds %d: want 1 to 100", o.rounds)
+	case o.rounds < 1 || o.rounds > 1000:
+		return fmt.Errorf("-rounds %d: want 1 to 1000", o.rounds)
 	case o.seconds < 0.05 || o.seconds > 60:
 		return fmt.Errorf("-seconds %g: want 0.05 to 60", o.seconds)
 	case o.limit < time.Second:
@@ -53,9 +53,9 @@ func main() {
 		fail(serveNoop(os.Args[2], os.Args[3]))
 	}
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 5, "rounds; the median counts")
-	flag.Float64Var(&o.seconds, "seconds", 0.6, "seconds of load for each server and shape in a round")
-	flag.DurationVar(&o.limit, "limit", 100*time.Second, "no further round starts after this time")
+	flag.IntVar(&o.rounds, "rounds", 31, "rounds; the median counts")
+	flag.Float64Var(&o.seconds, "seconds", 0.2, "seconds of load for each server and shape in a round")
+	flag.DurationVar(&o.limit, "limit", 90*time.Second, "no further round starts after this time")
 	flag.IntVar(&o.inFlight, "inflight", 64, "calls in flight")
 	flag.IntVar(&o.procs, "procs", 1, "GOMAXPROCS of both servers; 0 = as the machine has")
 	flag.StringVar(&o.weir, "weir", "", "weir `binary`; default: built from this checkout")

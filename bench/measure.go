@@ -24,7 +24,7 @@ func (s sample) ratio() float64 { return s.weir / s.noop }
 
 const (
 	warmUp     = 300 * time.Millisecond
-	quiet      = 0.3 // CPUs used by others that a round may pass with
+	quiet      = 0.2 // CPUs used by others that a round may pass with
 	moreRounds = 1   // times as many rounds again, where they were disturbed
 )
 

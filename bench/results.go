@@ -40,7 +40,8 @@ type results struct {
 }
 
 // shapeResult is one shape: the median ratio of the rounds that count, their
-// spread ((largest - smallest) / median), and the medians in µs of CPU a call.
+// spread (upper less lower quartile, over the median), and the medians in µs of
+// CPU a call.
 type shapeResult struct {
 	Name    string  `json:"name"`
 	Ratio   float64 `json:"ratio"`
@@ -91,7 +92,7 @@ func (r *results) add(name string, list []sample) {
 	ratios := each(list, sample.ratio)
 	s := shapeResult{
 		Name: name, Rounds: len(list), Ratio: round(median(ratios)),
-		Spread:  round((slices.Max(ratios) - slices.Min(ratios)) / median(ratios)),
+		Spread:  round((quantile(ratios, 0.75) - quantile(ratios, 0.25)) / median(ratios)),
 		WeirUS:  round(median(each(list, func(s sample) float64 { return s.weir }))),
 		NoopUS:  round(median(each(list, func(s sample) float64 { return s.noop }))),
 		Foreign: round(median(each(list, func(s sample) float64 { return s.foreign }))),
@@ -140,10 +141,15 @@ func each(list []sample, f func(sample) float64) []float64 {
 	return out
 }
 
-func median(v []float64) float64 {
+func median(v []float64) float64 { return quantile(v, 0.5) }
+
+// quantile interpolates between the two values next to it.
+func quantile(v []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(v))
-	n := len(s)
-	return (s[(n-1)/2] + s[n/2]) / 2
+	at := q * float64(len(s)-1)
+	low := int(at)
+	high := min(low+1, len(s)-1)
+	return s[low] + (s[high]-s[low])*(at-float64(low))
 }
 
 // round keeps three decimals; more would pretend to know.

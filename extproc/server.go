@@ -28,7 +28,7 @@ type Server struct {
 	closing chan struct{} // closed by Shutdown: let go of what is judged
 	once    sync.Once
 	streams atomic.Int64
-	readers sync.WaitGroup
+	readers readers
 }
 
 // NewServer makes a service. Desk and Policy must be set.
@@ -36,7 +36,9 @@ func NewServer(o Options) (*Server, error) {
 	if o.Desk == nil || o.Policy == nil {
 		return nil, errors.New("extproc: Options.Desk and Options.Policy are required")
 	}
-	return &Server{o: o, closing: make(chan struct{})}, nil
+	s := &Server{o: o, closing: make(chan struct{})}
+	s.readers.open()
+	return s, nil
 }
 
 // Register adds the service to a gRPC server.
@@ -68,7 +70,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // Wait returns when the readers of all streams have ended. Streams end with
 // their connection, so stop the gRPC server first.
-func (s *Server) Wait() { s.readers.Wait() }
+func (s *Server) Wait() { s.readers.wait() }
 
 // stream is one call of Process. Two goroutines share it: the reader calls
 // Recv all the time and answers at once where it can, the handler watches
@@ -99,7 +101,7 @@ func (s *Server) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
 	}
 	s.streams.Add(1)
 	defer s.streams.Add(-1)
-	s.readers.Go(st.read)
+	s.readers.serve(st)
 	return st.watch()
 }
 
