@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
@@ -148,7 +147,7 @@ func newFetcher(source policy.JWKS) (*fetcher, error) {
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	if source.CA != "" {
-		pem, err := os.ReadFile(source.CA)
+		pem, err := policy.ReadFile(source.CA, policy.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("key set %s: %w", source.URL, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,14 +90,7 @@ func (k *KeySet) Reload() error {
 	if k.fetch != nil {
 		return nil
 	}
-	info, err := os.Stat(k.source.File)
-	if err == nil && info.Size() > maxKeySet {
-		err = fmt.Errorf("larger than %d bytes", maxKeySet)
-	}
-	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(k.source.File)
-	}
+	data, err := policy.ReadFile(k.source.File, maxKeySet)
 	var set *keys
 	if err == nil {
 		set, err = parseKeys(data, k.allowed)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -297,6 +298,21 @@ func TestReloadFile(t *testing.T) {
 		}
 		verifyOne(t, v, byA)
 	}
+	for what, replace := range map[string]func() error{ // Reload neither waits nor reads for ever
+		"a pipe":   func() error { return syscall.Mkfifo(file, 0o600) },
+		"a device": func() error { return os.Symlink("/dev/zero", file) },
+	} {
+		if err := errors.Join(os.Remove(file), replace()); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Reload(); err == nil || !strings.Contains(err.Error(), "is not a plain file") {
+			t.Errorf("reload of %s: %v", what, err)
+		}
+		verifyOne(t, v, byA)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
 	writeKeySet(t, file, b.public)
 	if err := v.Reload(); err != nil {
 		t.Fatal(err)
@@ -308,7 +324,7 @@ func TestReloadFile(t *testing.T) {
 	if files := v.Files(); len(files) != 1 || files[0] != file {
 		t.Errorf("files %v", files)
 	}
-	if st := v.Stats().KeySets[0]; st.Failed != 3 || st.Keys != 1 || !st.Usable || st.Age != 0 || !v.Ready() {
+	if st := v.Stats().KeySets[0]; st.Failed != 5 || st.Keys != 1 || !st.Usable || st.Age != 0 || !v.Ready() {
 		t.Errorf("stats %+v", st)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -24,14 +23,7 @@ func WithoutSecrets() Option { return func(d *decoder) { d.secrets = false } }
 // LoadFile reads and checks a policy file. An error is Errors, or says why
 // the file cannot be read.
 func LoadFile(path string, options ...Option) (*Policy, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("policy: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("policy: %s is not a plain file", path)
-	}
-	f, err := os.Open(path)
+	f, err := openPlain(path)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}

@@ -66,7 +66,7 @@ func serverTLS(t *policy.TLS) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get, NextProtos: []string{"h2"}}
 	if t.ClientCA != "" {
-		pem, err := os.ReadFile(t.ClientCA)
+		pem, err := policy.ReadFile(t.ClientCA, policy.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("server.tls.clientCA: %w", err)
 		}

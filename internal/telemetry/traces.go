@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"os"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -43,7 +42,7 @@ func NewTracer(ctx context.Context, c *policy.OTLP, version string) (*Tracer, er
 	} else {
 		config := &tls.Config{MinVersion: tls.VersionTLS12}
 		if c.CA != "" {
-			pem, err := os.ReadFile(c.CA)
+			pem, err := policy.ReadFile(c.CA, policy.MaxPEM)
 			if err != nil {
 				return nil, fmt.Errorf("telemetry.otlp.ca: %w", err)
 			}

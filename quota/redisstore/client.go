@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -113,7 +112,7 @@ func tlsConfig(c policy.Redis) (*tls.Config, error) {
 	}
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
+		pem, err := policy.ReadFile(c.CA, policy.MaxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("redisstore: ca: %w", err)
 		}
