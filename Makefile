@@ -35,8 +35,8 @@ test-envoys: ## the tests through a real Envoy, on all five releases
 	WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" OPENAI_PATH="$$openai" go test -race -timeout 60m -count=1 ./examples/...
 
 bench: ## Go benchmarks, then the end-to-end ratios in bench/results.json
-	@go test -run '^$$' -bench . -benchmem ./... | tee bench/out.txt
-	@go run ./bench -out bench/results.json
+	@set -o pipefail; go test -run '^$$' -bench . -benchmem -benchtime 200ms -p 1 ./... | grep -v 'no test files' | tee bench/out.txt
+	@REDIS_SERVER="$$(build/redis)" go run ./bench -out bench/results.json
 
 lint: ## gofmt, vet, golangci-lint
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }

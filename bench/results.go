@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -78,11 +79,9 @@ func newResults(o *options) *results {
 				r.Versions[d.Path] = d.Version
 			}
 		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				r.Versions["weir"] = s.Value
-			}
-		}
+	}
+	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil { // else it is not known
+		r.Versions["weir"] = strings.TrimSpace(string(out))
 	}
 	return r
 }
