@@ -174,8 +174,8 @@ func (h *harness) countAllocations(ctx context.Context, o *options, r *results) 
 			return err
 		}
 		a := allocations{
-			Objects: (run.objects - scrape.objects) / float64(run.calls),
-			Bytes:   (run.bytes - scrape.bytes) / float64(run.calls),
+			Objects: round((run.objects - scrape.objects) / float64(run.calls)),
+			Bytes:   round((run.bytes - scrape.bytes) / float64(run.calls)),
 		}
 		if srv == h.noop {
 			r.Allocations.Noop = a
