@@ -160,7 +160,7 @@ func tooLarge(w *world, path, body string, ready func() bool) string {
 		tenant := fmt.Sprintf("large-%s-%d", strings.ReplaceAll(path[1:], "/", "-"), i)
 		a := w.callLate(tenant, path, body, ready)
 		if paused := a.header.Get("x-weir-reason") == "expired_drop" || a.code == http.StatusRequestTimeout; !paused {
-			local(w, tenant, a, http.StatusRequestEntityTooLarge, "Payload Too Large")
+			local(w, tenant, a, http.StatusRequestEntityTooLarge, `{"error":{"code":"body_too_large"`)
 			return tenant
 		}
 	}

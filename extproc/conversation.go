@@ -127,6 +127,16 @@ func (c *conversation) receiveRequest(now time.Time, m *message) error {
 	return violation("%s without request_headers, or after Envoy's own answer", m.phase)
 }
 
+// late gives up a body that did not come to its end in time. Where the policy
+// does not enforce, nothing is sent that Envoy does not wait for.
+func (c *conversation) late(now time.Time) {
+	if c.state != reading || c.mode() != policy.Enforce {
+		return
+	}
+	within := c.policy.Server.BodyTimeout
+	c.refuse(now, requestBody, refuse(admission.BodyTruncated, fmt.Sprintf("It did not come to its end within %v.", within)))
+}
+
 // reply adds a reply to be sent.
 func (c *conversation) reply(r reply) {
 	if c.out == nil {

@@ -222,6 +222,49 @@ func TestOverride(t *testing.T) {
 	}
 }
 
+// TestBodyThatNeverComes: the wait for a body is bounded, from the headers to
+// its end; a hold, an answer and a shadowed call are not.
+func TestBodyThatNeverComes(t *testing.T) {
+	const limit = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		h := open(t, newTestDesk(verdict{wait: true}))
+		e, held := h.call(), h.call()
+		e.send(chatHead())
+		e.want("request_headers")
+		holds["body"](held)
+		held.want("override")
+		time.Sleep(limit - time.Millisecond)
+		e.quiet()
+		time.Sleep(time.Millisecond)
+		checkRefusal(t, e.next(), admission.BodyTruncated, "")
+		e.want("end")
+		h.ended()
+		held.quiet()
+		h.desk.last().settle(admission.Admitted)
+		held.want("request_body")
+		time.Sleep(2 * limit)
+		held.quiet()
+		_ = held.hangUp(true)
+		h.ended()
+		h.desk.even(t)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		h := openWith(t, newTestDesk(), rules(func(p *policy.Policy) {
+			p.Mode = policy.Pass
+			for i := range p.Classes {
+				p.Classes[i].Mode = policy.Pass
+			}
+		}))
+		e := h.call()
+		e.send(chatHead())
+		e.want("request_headers")
+		time.Sleep(2 * limit)
+		e.quiet()
+		e.cancel()
+		h.ended()
+	})
+}
+
 // TestShutdown: what is judged is let go of with OK and its answer runs on;
 // what waits stays until the desk refuses it.
 func TestShutdown(t *testing.T) {

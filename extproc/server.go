@@ -86,6 +86,7 @@ type stream struct {
 	over   bool // nothing may be sent any more
 	result error
 
+	body    *time.Timer            // runs while the body is awaited; nil = never was
 	watched bool                   // the hold was handed to the handler
 	holds   chan (<-chan struct{}) // a hold began: its Ready
 	done    chan struct{}          // closed when over
@@ -173,6 +174,7 @@ func (st *stream) step(event func(now time.Time) error) {
 		st.end(status.Error(codes.InvalidArgument, err.Error()), false, false)
 		return
 	}
+	st.awaitBody()
 	if ready := st.talk.ready(); ready != nil && !st.watched {
 		st.watched = true
 		st.holds <- ready // one hold a stream: there is room
@@ -182,6 +184,24 @@ func (st *stream) step(event func(now time.Time) error) {
 		st.end(nil, false, false)
 	case st.leaving():
 		st.end(nil, false, true)
+	}
+}
+
+// awaitBody bounds the wait for a body, from the headers on: a caller may be
+// slow on purpose, and Envoy may stop reading. The lock is held; the timer's
+// function takes it for one step, and does nothing once the stream is over.
+func (st *stream) awaitBody() {
+	awaited := st.talk.state == reading
+	switch {
+	case awaited && st.body == nil:
+		st.body = time.AfterFunc(st.talk.policy.Server.BodyTimeout, func() {
+			st.step(func(now time.Time) error {
+				st.talk.late(now)
+				return nil
+			})
+		})
+	case !awaited && st.body != nil:
+		st.body.Stop()
 	}
 }
 
@@ -229,6 +249,9 @@ func (st *stream) end(cause error, undelivered, drained bool) {
 		return
 	}
 	st.over = true
+	if st.body != nil {
+		st.body.Stop()
+	}
 	st.result = errInternal // holds if what follows panics
 	defer close(st.done)
 	defer st.swallow()

@@ -38,12 +38,13 @@ func base() *Policy {
 
 func defaultServer() Server {
 	return Server{
-		GRPC:     "127.0.0.1:9901",
-		Admin:    "127.0.0.1:9902",
-		Drain:    25 * time.Second,
-		MaxBody:  4 << 20,
-		Replicas: 1,
-		Workers:  64,
+		GRPC:        "127.0.0.1:9901",
+		Admin:       "127.0.0.1:9902",
+		Drain:       25 * time.Second,
+		MaxBody:     4 << 20,
+		BodyTimeout: time.Minute,
+		Replicas:    1,
+		Workers:     64,
 	}
 }
 

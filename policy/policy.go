@@ -73,8 +73,10 @@ type Server struct {
 	TLS        *TLS          // of the gRPC port; nil = plaintext
 	Drain      time.Duration // SIGTERM: how long running answers may take; default 25s
 	MaxBody    int64         // bytes of one request body; default 4 MiB
-	Replicas   int           // how many weirs share the seats and, without Redis, the limits; default 1
-	Workers    int           // grpc stream workers; default 64, 0 = goroutine per stream
+
+	BodyTimeout time.Duration // from a request's headers to the end of its body; default 60s
+	Replicas    int           // how many weirs share the seats and, without Redis, the limits; default 1
+	Workers     int           // grpc stream workers; default 64, 0 = goroutine per stream
 }
 
 // TLS names PEM files. ClientCA demands client certificates signed by it.

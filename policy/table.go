@@ -119,6 +119,7 @@ func serverTable() codec[Server] {
 		key("tls", func(s *Server) **TLS { return &s.TLS }, pointer(tls, zero[TLS])),
 		key("drain", func(s *Server) *time.Duration { return &s.Drain }, duration(0, 10*time.Minute, true)),
 		key("maxBody", func(s *Server) *int64 { return &s.MaxBody }, size(1<<10, 1<<30)),
+		key("bodyTimeout", func(s *Server) *time.Duration { return &s.BodyTimeout }, duration(time.Second, time.Hour, false)),
 		key("replicas", func(s *Server) *int { return &s.Replicas }, whole[int](1, 10_000)),
 		key("workers", func(s *Server) *int { return &s.Workers }, whole[int](0, 4096)),
 	)
