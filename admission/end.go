@@ -57,6 +57,7 @@ type Usage struct {
 	Reasoning  int64 // part of Output
 	Total      int64 // only when the split is unknown; else 0
 	Refund     bool  // nothing was delivered and nothing ran: charge nothing
+	Capped     bool  // the upstream counted far more output than the caller's cap allows: Output is the cap
 }
 
 // counted says whether a breaker counts the end, and as what (B6).

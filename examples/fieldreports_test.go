@@ -54,6 +54,8 @@ func TestOddAnswers(t *testing.T) {
 		{"gzip-not", plain, []string{"Accept-Encoding", "gzip"}, 200, jsonOf7, whole, "ok"},
 		{"br", plain, []string{"Accept-Encoding", "br"}, 200, "\x0b\x02\x80not read\x03", whole, "ok"}, // xroche/httrack#556
 		{"bomb", plain, []string{"Accept-Encoding", "gzip"}, 200, zipped(strings.Repeat("\x00", 10<<20)), whole, "ok"},
+		{"boasts", plain, nil, 200, strings.Replace(jsonOf7, `"completion_tokens":4`, `"completion_tokens":19503`, 1), charge{1, 3, 64}, "ok"},                         // vllm-project/vllm-omni#2313
+		{"pauses", stream, nil, 200, wordEvent + "\n\n" + `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n", counted, "ok"}, // decolua/9router#3297
 		{"huge-header", plain, nil, 200, jsonOf7, counted, "ok"},
 	}
 	envoytest.EachEnvoy(t, func(t *testing.T, b envoytest.Binary) {
@@ -61,7 +63,7 @@ func TestOddAnswers(t *testing.T) {
 		w := oddWorld(t, b, up, nil)
 		for _, c := range cases {
 			before := w.metric("weir_requests_ended_total", `result="`+c.result+`"`)
-			a := w.odd(c.name, c.body, append(c.headers, "X-Marked", "1")...)
+			a := w.odd(c.name, c.body, c.headers...)
 			if a.err != nil || a.code != c.code || a.body != c.want {
 				t.Errorf("%s: %d %v %.300q, want %d %.300q", c.name, a.code, a.err, a.body, c.code, c.want)
 			}
@@ -70,6 +72,9 @@ func TestOddAnswers(t *testing.T) {
 				t.Errorf("%s: %v ended as %s, want 1", c.name, n, c.result)
 			}
 			checkOdd(t, c.name, a)
+		}
+		if n := w.metric("weir_usage_implausible_total"); n != 1 {
+			t.Errorf("%v implausible counts, want 1", n)
 		}
 		w.sound()
 	})

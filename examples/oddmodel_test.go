@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirproxy/weir/internal/envoytest"
 )
@@ -156,7 +157,16 @@ var oddAnswers = map[string]func(w http.ResponseWriter){
 		write(w, zipped(strings.Repeat("\x00", 10<<20)))
 	},
 	"huge-header": func(w http.ResponseWriter) { w.Header().Set("X-Huge", strings.Repeat("v", 40<<10)); write(w, jsonOf7) },
-	"resets":      hangUp,
+	"boasts": func(w http.ResponseWriter) { // of 19,503 tokens where 64 were allowed
+		write(w, strings.Replace(jsonOf7, `"completion_tokens":4`, `"completion_tokens":19503`, 1))
+	},
+	"pauses": func(w http.ResponseWriter) {
+		asStream(w)
+		write(w, wordEvent+"\n\n", `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\n")
+		<-time.After(2 * time.Second)
+		write(w, lastEvent+"\n\n", "data: [DONE]\n\n")
+	},
+	"resets": hangUp,
 }
 
 // seen is what the model got of a case, and how often it was tried.

@@ -206,7 +206,7 @@ func (f Facts) Usage(estIn, estOut int64) admission.Usage {
 	case KnownAll:
 		u.Known, u.InputKnown = true, true
 		if f.Implausible {
-			u.Output = f.maxOut
+			u.Output, u.Capped = f.maxOut, true
 			u.Reasoning = min(u.Reasoning, u.Output)
 		}
 		if f.after > 0 && (!f.Terminal || f.Output == 0) {

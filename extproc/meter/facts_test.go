@@ -67,7 +67,7 @@ func TestUsage(t *testing.T) {
 		{"responses/anthropic_count_tokens.json", Options{}, admission.Usage{Refund: true}},
 		{"streams/responses_failed_with_usage.sse", Options{}, admission.Usage{Known: true, InputKnown: true, Input: 30, Output: 7}},
 		// booked at the cap where the count is far above it
-		{"responses/chat_usage_over_int32.json", Options{MaxOut: 200}, admission.Usage{Known: true, InputKnown: true, Input: 3_000_000_000, Output: 200}},
+		{"responses/chat_usage_over_int32.json", Options{MaxOut: 200}, admission.Usage{Known: true, InputKnown: true, Input: 3_000_000_000, Output: 200, Capped: true}},
 		{"responses/chat_usage_over_int32.json", Options{MaxOut: 2_000_000_000}, admission.Usage{Known: true, InputKnown: true, Input: 3_000_000_000, Output: 2_500_000_000}},
 		// estimated from the text
 		{"streams/openai_chat_no_usage.sse", Options{}, admission.Usage{Output: 10}},

@@ -39,6 +39,7 @@ type Metrics struct {
 	ends      [policy.NumClasses][numResults]prometheus.Counter
 	degraded  [policy.NumClasses]prometheus.Counter
 	unmetered prometheus.Counter
+	capped    prometheus.Counter
 
 	tokens  *prometheus.CounterVec
 	tenants *tenants
@@ -127,11 +128,12 @@ func New(tenantCap int, version string) *Metrics {
 	}
 	m.check = own.WithLabelValues("authz_check")
 	m.unmetered = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_missing_total", Help: "Answers whose usage had to be estimated."})
+	m.capped = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_implausible_total", Help: "Answers whose upstream counted far more output than the caller's cap allows; charged at the cap."})
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_policy_last_reload_success", Help: "1 when the policy file on disk is in force, 0 when it was refused and the last good one holds."})
 	m.info = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_policy_info", Help: "The policy in force."}, []string{"hash", "mode"})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info", Help: "The running version."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	r.MustRegister(m.unmetered, m.reloadOK, m.info, build)
+	r.MustRegister(m.unmetered, m.capped, m.reloadOK, m.info, build)
 	return m
 }
 
@@ -165,6 +167,9 @@ func (m *Metrics) Ended(r *admission.Request, _ *admission.Decision, e *admissio
 	}
 	if !e.Usage.Known && !e.Usage.Refund && r.Fixed == 0 {
 		m.unmetered.Inc()
+	}
+	if e.Usage.Capped {
+		m.capped.Inc()
 	}
 	if charged > 0 && r.Identity != nil {
 		kind := "estimated"

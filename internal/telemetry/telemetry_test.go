@@ -81,6 +81,10 @@ func TestUsageMissing(t *testing.T) {
 			t.Errorf("%v after end %d, want %v", got, i, c.want)
 		}
 	}
+	m.Ended(&admission.Request{}, &admission.Decision{}, &admission.End{Usage: admission.Usage{Known: true, Capped: true}}, 1, time.Second, time.Now())
+	if got := testutil.ToFloat64(m.capped); got != 1 {
+		t.Errorf("%v implausible counts, want 1", got)
+	}
 }
 
 func TestDecisionsCountByReasonAndClass(t *testing.T) {
