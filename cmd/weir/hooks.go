@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -27,7 +28,7 @@ func (h *house) hooks() extproc.Hooks {
 		Fault:    h.fault,
 		OverrideRejected: func(ctx context.Context, err *policy.OverrideError) {
 			h.metrics.OverrideRejected(string(err.Channel))
-			if now := time.Now().Unix(); h.misled.Swap(now) != now { // a line a second, not one a call
+			if newSecond(&h.misled) {
 				h.log.LogAttrs(ctx, slog.LevelError, "route override rejected", slog.String("error", err.Error()))
 			}
 		},
@@ -114,13 +115,23 @@ func spanAttributes(s *extproc.Summary) []attribute.KeyValue {
 	return attrs
 }
 
+// newSecond reports whether this second has had no line yet: what a
+// misconfigured Envoy brings about with each call is told once a second, and
+// counted each time.
+func newSecond(last *atomic.Int64) bool {
+	now := time.Now().Unix()
+	return last.Swap(now) != now
+}
+
 // fault is what an operator should know.
 func (h *house) fault(ctx context.Context, kind extproc.Fault, detail string) {
-	switch kind {
-	case extproc.FaultPanic:
+	if kind == extproc.FaultPanic {
 		h.metrics.Panic("extproc")
-	default:
+	} else {
 		h.metrics.Fault(kind.String())
+		if !newSecond(&h.faulted[kind]) {
+			return
+		}
 	}
 	h.log.LogAttrs(ctx, slog.LevelError, "fault", slog.String("kind", kind.String()), slog.String("detail", detail))
 }
@@ -145,6 +156,9 @@ func (h *house) refusedAtTheDoor(r authz.Refusal) {
 // houseStats are the counters of the rooms that keep their own.
 func (h *house) houseStats() telemetry.HouseStats {
 	s := telemetry.HouseStats{Tokens: h.verifier.Stats(), Streams: h.extproc.Streams()}
+	if h.sink != nil {
+		s.LogDropped = h.sink.Dropped()
+	}
 	if r, ok := h.store.(*redisstore.Store); ok {
 		stats := r.Stats()
 		s.Store = &stats

@@ -30,6 +30,7 @@ import (
 type house struct {
 	log      *slog.Logger
 	level    *slog.LevelVar
+	sink     *telemetry.Sink // where log writes; nil = it writes to somebody else
 	policy   *policy.Holder
 	metrics  *telemetry.Metrics
 	tracer   atomic.Pointer[telemetry.Tracer]
@@ -46,8 +47,9 @@ type house struct {
 	grpcListener, adminListener net.Listener
 
 	draining atomic.Bool
-	misled   atomic.Int64       // unix second of the last line about a route override
-	stop     context.CancelFunc // of background work
+	misled   atomic.Int64                          // unix second of the last line about a route override
+	faulted  [extproc.FaultConfig + 1]atomic.Int64 // the same about each kind of fault
+	stop     context.CancelFunc                    // of background work
 	work     sync.WaitGroup
 }
 

@@ -58,12 +58,15 @@ func serve(ctx context.Context, config string) error {
 	}
 	level := new(slog.LevelVar)
 	level.Set(telemetry.Level(p.Telemetry.LogLevel))
-	log := telemetry.NewLogger(os.Stderr, level)
+	sink := telemetry.NewSink(os.Stderr)
+	defer sink.Close(time.Second)
+	log := telemetry.NewLogger(sink, level)
 	h, err := build(ctx, config, p, log, level)
 	if err != nil {
 		return err
 	}
 	defer h.close()
+	h.sink = sink
 	for _, note := range p.Notes() {
 		log.Warn("policy", "note", note)
 	}

@@ -13,6 +13,8 @@ type HouseStats struct {
 	Streams int64 // open ext_proc streams
 	Sources []SourceStats
 	Store   *redisstore.Stats // nil for the memory store
+
+	LogDropped uint64 // log lines that were never written
 }
 
 // SourceStats are the counters of one telemetry source.
@@ -32,6 +34,7 @@ func houseDesc(name, help string, labels ...string) *prometheus.Desc {
 
 // The series of the house, in the order of docs/metrics.md.
 var (
+	logDropped    = houseDesc("log_dropped_total", "Log lines dropped because nobody took them.")
 	streams       = houseDesc("extproc_streams", "Open ext_proc streams.")
 	tokenHits     = houseDesc("token_cache_hits_total", "Tokens judged from memory, by verdict.", "verdict")
 	tokenMisses   = houseDesc("token_cache_misses_total", "Tokens whose signature was verified.")
@@ -64,6 +67,7 @@ func (h *house) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
+	count(logDropped, s.LogDropped)
 	gauge(streams, float64(s.Streams))
 	count(tokenHits, s.Tokens.Hits, "accepted")
 	count(tokenHits, s.Tokens.RefusedHits, "refused")
