@@ -85,8 +85,22 @@ func serve(t *testing.T, impl interface {
 	return c
 }
 
-func checkCall() load.Call {
-	return load.Call{Path: authv3.Authorization_Check_FullMethodName, Timeout: "10S", Unary: true, Messages: frames(wire.Check("token"))}
+func checkCall(t *testing.T) load.Call {
+	t.Helper()
+	var s shape
+	if err := s.add(load.Call{Path: authv3.Authorization_Check_FullMethodName, Timeout: "10S", Unary: true}, wire.Check("token")); err != nil {
+		t.Fatal(err)
+	}
+	return s.calls[0]
+}
+
+func sideCall(t *testing.T, messages []*extprocv3.ProcessingRequest) load.Call {
+	t.Helper()
+	var s shape
+	if err := s.side(messages); err != nil {
+		t.Fatal(err)
+	}
+	return s.calls[0]
 }
 
 func TestEveryMessageIsSentAndAnswered(t *testing.T) {
@@ -102,7 +116,7 @@ func TestEveryMessageIsSentAndAnswered(t *testing.T) {
 			server := counting{messages: make(chan int, 1<<20)}
 			client := serve(t, server)
 			// More in flight than the connection's first window takes.
-			n, err := client.Run(t.Context(), []load.Call{side(c.messages)}, 200, 50*time.Millisecond)
+			n, err := client.Run(t.Context(), []load.Call{sideCall(t, c.messages)}, 200, 50*time.Millisecond)
 			if err != nil || n < 200 {
 				t.Fatalf("%d calls, %v; want 200 or more", n, err)
 			}
@@ -118,7 +132,7 @@ func TestEveryMessageIsSentAndAnswered(t *testing.T) {
 func TestRunsOneAfterAnother(t *testing.T) {
 	client := serve(t, noop{})
 	for range 3 {
-		if n, err := client.Run(t.Context(), []load.Call{checkCall()}, 16, 20*time.Millisecond); err != nil || n < 16 {
+		if n, err := client.Run(t.Context(), []load.Call{checkCall(t)}, 16, 20*time.Millisecond); err != nil || n < 16 {
 			t.Fatalf("%d calls, %v; want 16 or more", n, err)
 		}
 	}
@@ -130,8 +144,8 @@ func TestFailuresAreNotMeasured(t *testing.T) {
 		call load.Call
 		want string
 	}{
-		"status":    {checkCall(), `grpc-status "14"`},
-		"early end": {side(wire.HeadersAndBody(wire.Caller{})), "all messages sent: false"},
+		"status":    {checkCall(t), `grpc-status "14"`},
+		"early end": {sideCall(t, wire.HeadersAndBody(wire.Caller{})), "all messages sent: false"},
 		"empty":     {load.Call{}, "0 messages"},
 		"too long":  {load.Call{Messages: [][]byte{make([]byte, 20<<10)}}, "a message of 20480 bytes"},
 	} {

@@ -230,7 +230,7 @@ func (h *harness) makeShapes(ctx context.Context, authz, extproc *server, signed
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // of two calls; nothing to save
 	client := authv3.NewAuthorizationClient(conn)
 	check := shape{name: "check", weir: authz}
 	short := shape{name: "headers_body/authz", weir: authz}
@@ -249,29 +249,38 @@ func (h *harness) makeShapes(ctx context.Context, authz, extproc *server, signed
 		identity := answer.DynamicMetadata
 		identity.Fields["ext_authz_duration"] = structpb.NewNumberValue(1) // Envoy adds it
 		stored, own := wire.Caller{Identity: identity}, wire.Caller{Token: token}
-		check.calls = append(check.calls, load.Call{
-			Path: authv3.Authorization_Check_FullMethodName, Timeout: "500m", Unary: true, Messages: frames(request)})
-		short.calls = append(short.calls, side(wire.HeadersAndBody(stored)))
-		full.calls = append(full.calls, side(wire.FullStream(stored)))
-		shortToken.calls = append(shortToken.calls, side(wire.HeadersAndBody(own)))
-		fullToken.calls = append(fullToken.calls, side(wire.FullStream(own)))
+		err = errors.Join(
+			check.add(load.Call{Path: authv3.Authorization_Check_FullMethodName, Timeout: "500m", Unary: true}, request),
+			short.side(wire.HeadersAndBody(stored)),
+			full.side(wire.FullStream(stored)),
+			shortToken.side(wire.HeadersAndBody(own)),
+			fullToken.side(wire.FullStream(own)))
+		if err != nil {
+			return err
+		}
 	}
 	h.shapes = []shape{check, short, shortToken, full, fullToken}
 	return nil
 }
 
-func side(messages []*extprocv3.ProcessingRequest) load.Call {
-	return load.Call{Path: extprocv3.ExternalProcessor_Process_FullMethodName, Messages: frames(messages...)}
+// side adds a side stream of messages.
+func (s *shape) side(messages []*extprocv3.ProcessingRequest) error {
+	all := make([]proto.Message, len(messages))
+	for i, m := range messages {
+		all[i] = m
+	}
+	return s.add(load.Call{Path: extprocv3.ExternalProcessor_Process_FullMethodName}, all...)
 }
 
-func frames[M proto.Message](messages ...M) [][]byte {
-	out := make([][]byte, len(messages))
-	for i, m := range messages {
+// add adds a call with messages.
+func (s *shape) add(c load.Call, messages ...proto.Message) error {
+	for _, m := range messages {
 		data, err := proto.Marshal(m)
 		if err != nil {
-			panic(err) // built here of valid parts
+			return err
 		}
-		out[i] = load.Frame(data)
+		c.Messages = append(c.Messages, load.Frame(data))
 	}
-	return out
+	s.calls = append(s.calls, c)
+	return nil
 }

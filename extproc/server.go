@@ -150,7 +150,7 @@ func (st *stream) read() {
 		})
 		st.in = inbound{} // a body must not stay while its answer runs
 		if h := st.server.o.Hooks.Observed; h != nil {
-			h(at, time.Now().Sub(received))
+			h(at, time.Since(received))
 		}
 	}
 }
