@@ -23,13 +23,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/policy"
 )
 
 // ErrScripted is the failure of a look that the script wants to fail.
@@ -51,12 +51,7 @@ var _ gpu.Source = (*Source)(nil)
 
 // Load makes a source of a file.
 func Load(name, path string) (*Source, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("telemetry source %s: %w", name, err)
-	}
-	defer func() { _ = f.Close() }() // nothing was written
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	text, err := policy.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry source %s: %w", name, err)
 	}

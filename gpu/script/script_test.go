@@ -3,7 +3,9 @@ package script_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +132,13 @@ func TestParseRefuses(t *testing.T) {
 		if _, err := script.Parse([]byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("Parse(%.60q) = %v, want %q", tt.text, err, tt.want)
 		}
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := script.Load("s", pipe); err == nil || !strings.Contains(err.Error(), "not a plain file") {
+		t.Errorf("a pipe: %v", err) // a reload must not wait for its writer
 	}
 	if _, err := script.Load("s", "testdata/none.yaml"); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("Load of a missing file = %v", err)
