@@ -39,8 +39,9 @@ func TestWeirStopped(t *testing.T) {
 	}
 	w.weir.Signal(syscall.SIGSTOP)
 	t.Cleanup(func() { w.weir.Signal(syscall.SIGCONT) })
-	for range 3 {
-		// ext_authz has half a second, ext_proc one second a message.
+	envoytest.Eventually(t, longest, "weir stands still", w.weir.Stopped)
+	for range 2 {
+		// In these tests ext_authz has five seconds.
 		if a := w.chat(token, 6, true); a.code < 500 || a.took > 10*time.Second {
 			t.Errorf("while weir hangs: %d after %v, want a 5xx within the timeouts", a.code, a.took)
 		}

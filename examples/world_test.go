@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/authz"
+	"github.com/weirproxy/weir/examples"
 	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/internal/modelsim"
 )
@@ -86,6 +87,10 @@ func newWorld(t *testing.T, b envoytest.Binary, s setup) *world {
 	}
 	w.weir = envoytest.Serve(t, w.dir, w.policy(s), s.env...)
 	tree := envoytest.Example(t, s.example, w.dir, w.weir.Socket, w.addrs)
+	if authz := envoytest.Filter(tree, "envoy.filters.http.ext_authz"); authz != nil {
+		// A machine that tests run on has other things to do for half a second.
+		examples.Set(authz, "5s", "grpc_service", "timeout")
+	}
 	if s.envoy != nil {
 		s.envoy(tree)
 	}

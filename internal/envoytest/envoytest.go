@@ -117,6 +117,16 @@ func (p *Process) Kill() { p.Signal(syscall.SIGKILL); <-p.done }
 // Signal sends a signal; a process that is gone is no error.
 func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
+// Stopped reports whether the process stands still after a SIGSTOP.
+func (p *Process) Stopped() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid()))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(rest, "T")
+}
+
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.done }
 
