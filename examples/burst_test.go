@@ -51,7 +51,7 @@ func arrive(t *testing.T, n int, every time.Duration, call func(i int) answer) [
 func TestBurstOf4xCapacity(t *testing.T) {
 	const seats, n, interval = 10, 480, time.Second / 160 // answers of 250 ms: 40/s; 160/s come for 3 s
 	envoytest.EachEnvoy(t, func(t *testing.T, b envoytest.Binary) {
-		w := newWorld(t, b, setup{example: formOf(b), policy: sharedPool(seats), sim: steady(25 * time.Millisecond), pools: []string{"chat-fp16"}})
+		w := newWorld(t, b, setup{example: formOf(b), envoy: unhurried, policy: patience + sharedPool(seats), sim: steady(25 * time.Millisecond), pools: []string{"chat-fp16"}})
 		tokens := map[string]string{}
 		for i := range n {
 			tokens[fmt.Sprint(i)] = w.token(claims{"class": allClasses[i%3], "tenant": fmt.Sprint("tenant-", i%12)})
@@ -137,7 +137,7 @@ classes: [{name: critical, maxWait: 20s}, {name: standard, maxWait: 20s}, {name:
 queue: {length: {min: 1000, max: 1000}, retryQueue: {length: 0}}
 `
 	envoytest.EachEnvoy(t, func(t *testing.T, b envoytest.Binary) {
-		w := newWorld(t, b, setup{example: formOf(b), policy: patient + sharedPool(1), sim: steady(3 * time.Millisecond), pools: []string{"chat-fp16"}})
+		w := newWorld(t, b, setup{example: formOf(b), envoy: unhurried, policy: patience + patient + sharedPool(1), sim: steady(3 * time.Millisecond), pools: []string{"chat-fp16"}})
 		t.Run("classes", func(t *testing.T) {
 			leave := w.occupy("batch")
 			var o order
@@ -186,7 +186,7 @@ queue: {length: {min: 1000, max: 1000}, retryQueue: {length: 0}}
 // printed; the bound holds on a machine with other work.
 func TestExpiryOnTheWire(t *testing.T) {
 	b := envoytest.Envoys(t)[0]
-	w := newWorld(t, b, setup{policy: sharedPool(1), pools: []string{"chat-fp16"}})
+	w := newWorld(t, b, setup{envoy: unhurried, policy: patience + sharedPool(1), pools: []string{"chat-fp16"}})
 	w.occupy("batch")
 	token := w.token(claims{"class": "critical"})
 	answers := arrive(t, 600, time.Second/200, func(int) answer { return w.chat(token, 1, false) })

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/examples"
 	"github.com/weirproxy/weir/internal/envoytest"
 )
 
@@ -36,6 +37,22 @@ func formOf(b envoytest.Binary) string {
 	}
 	return "one-filter.yaml"
 }
+
+// unhurried widens the example's timeouts that run while Envoy and weir only
+// wait for a processor, for tests of a busy machine; patience is the policy's
+// part of it.
+func unhurried(tree envoytest.Tree) {
+	filter := envoytest.Filter(tree, "envoy.filters.http.ext_proc")
+	filter["message_timeout"], filter["max_message_timeout"] = "30s", "60s"
+	if authz := envoytest.Filter(tree, "envoy.filters.http.ext_authz"); authz != nil {
+		examples.Set(authz, "30s", "grpc_service", "timeout")
+	}
+	for _, c := range examples.Get(tree, "static_resources", "clusters").([]any) {
+		examples.Set(c, "30s", "connect_timeout")
+	}
+}
+
+const patience = "envoy: {messageTimeout: 30s, maxMessageTimeout: 60s}\n"
 
 // occupy takes a seat of the class's pool with a call that the model never
 // answers; leave gives it back.

@@ -25,13 +25,13 @@ quotas:
 // roomy has a pool so large that nothing but the quota refuses.
 const roomy = limits + `
 pools: [{name: chat-fp16, variant: fp16, seats: {requests: 500}}]
-models: [{name: deepseek-v4, pools: [chat-fp16]}, {name: counted, pools: [chat-fp16]}]
+models: [{name: deepseek-v4, pools: [chat-fp16]}, {name: alone, pools: [chat-fp16]}]
 `
 
 // T7: over quota with the true wait, in every unit.
 func TestOverQuota(t *testing.T) {
 	envoytest.EachEnvoy(t, func(t *testing.T, b envoytest.Binary) {
-		w := newWorld(t, b, setup{example: formOf(b), policy: roomy, sim: steady(2 * time.Millisecond), pools: []string{"chat-fp16"}})
+		w := newWorld(t, b, setup{example: formOf(b), envoy: unhurried, policy: patience + roomy, sim: steady(2 * time.Millisecond), pools: []string{"chat-fp16"}})
 		var all sync.WaitGroup // the cases wait more than they work
 		for name, check := range map[string]func(t *testing.T, w *world){
 			"requests": overRequests, "two windows": overTwoWindows, "tokens": overTokens,
@@ -135,9 +135,9 @@ func overTwoWindows(t *testing.T, w *world) {
 
 func overTokens(t *testing.T, w *world) {
 	token := w.token(claims{"tenant": "tokens"})
-	// A model of its own: what other cases teach the estimate would change the
-	// claim, and with it the wait.
-	body := strings.Replace(chatBody(100, false), "deepseek-v4", "counted", 1)
+	// A model of its own: what other calls teach the estimate would change the
+	// cost between the hint and the call that follows it.
+	body := strings.Replace(chatBody(100, false), "deepseek-v4", "alone", 1)
 	call := func() answer {
 		return w.do(w.request(t.Context(), http.MethodPost, "/v1/chat/completions", body, "Authorization", "Bearer "+token))
 	}

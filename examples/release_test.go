@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproxy/weir/examples"
 	"github.com/weirproxy/weir/internal/envoytest"
 )
 
@@ -57,18 +56,10 @@ func TestReleaseOf5000(t *testing.T) {
 	machine.Engine.Running = 100 // answers come one batch after the other, as from a real engine
 	w := newWorld(t, envoytest.Envoys(t)[0], setup{
 		pools: []string{"chat-fp16"}, sim: machine,
-		policy: `
-envoy: {messageTimeout: 30s, maxMessageTimeout: 60s}
+		envoy: unhurried, policy: patience + `
 classes: [{name: standard, maxWait: 50s, onExpiry: drop}]
 queue: {length: {min: 6000, max: 6000}, softLimit: 100%, perTenant: 100%, coldStart: []}
 ` + sharedPool(1),
-		envoy: func(tree envoytest.Tree) {
-			filter := envoytest.Filter(tree, "envoy.filters.http.ext_proc")
-			filter["message_timeout"], filter["max_message_timeout"] = "30s", "60s"
-			for _, c := range examples.Get(tree, "static_resources", "clusters").([]any) {
-				examples.Set(c, "30s", "connect_timeout")
-			}
-		},
 	})
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -107,7 +98,7 @@ queue: {length: {min: 6000, max: 6000}, softLimit: 100%, perTenant: 100%, coldSt
 func TestSeatsChangeUnderLoad(t *testing.T) {
 	w := newWorld(t, envoytest.Envoys(t)[0], setup{
 		pools: []string{"chat-fp16"}, sim: steady(10 * time.Millisecond),
-		policy: "classes: [{name: standard, maxWait: 20s, onExpiry: drop}]\n" + sharedPool(4),
+		envoy: unhurried, policy: patience + "classes: [{name: standard, maxWait: 20s, onExpiry: drop}]\n" + sharedPool(4),
 	})
 	sim, token := w.sims["chat-fp16"], w.token(nil)
 	l := w.load(t, 24, func(i int) answer { return w.chat(token, 3, i%2 == 0) })
