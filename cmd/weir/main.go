@@ -25,7 +25,7 @@ type usageError struct{ error }
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	defer stop()
 	root := rootCommand()
 	root.SetArgs(args)
@@ -40,6 +40,16 @@ func run(args []string) int {
 	}
 	fmt.Fprintf(os.Stderr, "weir: %v\n", err)
 	return 1
+}
+
+// endings are the signals that end a command politely: also that its terminal
+// closes, unless it was started to outlive it (nohup).
+func endings() []os.Signal {
+	list := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		list = append(list, syscall.SIGHUP)
+	}
+	return list
 }
 
 func rootCommand() *cobra.Command {

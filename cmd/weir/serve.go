@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,8 +22,8 @@ func serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the sidecar",
-		Long: "serve answers ext_authz and ext_proc on server.grpc until SIGTERM, then drains: waiting requests get 503\n" +
-			"with a hint, running answers finish within server.drain. It is ready when /readyz on server.admin says 200.\n" +
+		Long: "serve answers ext_authz and ext_proc on server.grpc until SIGTERM, SIGINT or SIGHUP, then drains: waiting\n" +
+			"requests get 503 with a hint, running answers finish within server.drain. It is ready when /readyz on server.admin says 200.\n" +
 			"The policy file is watched; a broken one keeps the last good policy.\n" +
 			"Unless GOGC is set, the garbage collector lets the heap grow to five times what is in use; GOMEMLIMIT bounds it.",
 		Example: "  weir serve --config /etc/weir/weir.yaml",
@@ -31,6 +33,7 @@ func serveCommand() *cobra.Command {
 				return usageError{errors.New("serve needs --config FILE (see weir serve --help)")}
 			}
 			relaxGC()
+			signal.Ignore(syscall.SIGPIPE) // whoever reads the log may die; weir serves on
 			return serve(c.Context(), config)
 		},
 	}
