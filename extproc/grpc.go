@@ -23,6 +23,12 @@ const (
 	// probes are sent. Both must be set, or grpc-go falls back to 64 KiB.
 	streamWindow     = 1 << 20
 	connectionWindow = 16 << 20
+
+	// A peer that said nothing for silence is asked, and given up after patience
+	// more: the requests of an Envoy that hangs, or whose host is gone without a
+	// word, must not keep their seats until maxHold.
+	silence  = 30 * time.Second
+	patience = 10 * time.Second
 )
 
 // ServerOptions are the options of the gRPC server that both services share;
@@ -37,6 +43,7 @@ func ServerOptions(p *policy.Policy) []grpc.ServerOption {
 		grpc.MaxSendMsgSize(size),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connectionWindow),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: silence, Timeout: patience}),
 		// Envoy pings every 10 s, also without streams.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
