@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
@@ -100,6 +101,37 @@ func TestStaticEnvoyFiles(t *testing.T) {
 				t.Error("ext_authz fails open")
 			}
 		})
+	}
+}
+
+// TestStaticLongAnswersPass (envoyproxy/ai-gateway#1251): no clock of Envoy's
+// ends an answer of ten minutes, and none makes its end fatal: with a graceful
+// close of side streams, Envoy crashes where one outlives the cached gRPC client.
+func TestStaticLongAnswersPass(t *testing.T) {
+	const answer, gap = 10 * time.Minute, time.Minute
+	for _, name := range []string{"two-filters.yaml", "one-filter.yaml"} {
+		b := bootstrap(t, name)
+		if d := b.GetGrpcAsyncClientManagerConfig().GetMaxCachedEntryIdleDuration().AsDuration(); d < 24*time.Hour {
+			t.Errorf("%s: max_cached_entry_idle_duration is %v, want a day or more", name, d)
+		}
+		hcm := manager(t, b)
+		common := hcm.GetCommonHttpProtocolOptions()
+		if hcm.GetRequestTimeout().AsDuration() != 0 || common.GetMaxStreamDuration() != nil || hcm.GetStreamIdleTimeout().AsDuration() < gap {
+			t.Errorf("%s: request_timeout %v, max_stream_duration %v, stream_idle_timeout %v", name,
+				hcm.GetRequestTimeout(), common.GetMaxStreamDuration(), hcm.GetStreamIdleTimeout())
+		}
+		if d := filter[*extprocv3.ExternalProcessor](t, hcm).GetGrpcService().GetTimeout().AsDuration(); d != 0 {
+			t.Errorf("%s: ext_proc's side stream ends after %v", name, d)
+		}
+		for _, r := range hcm.GetRouteConfig().GetVirtualHosts()[0].GetRoutes() {
+			a := r.GetRoute()
+			if a == nil || r.GetName() == "models" {
+				continue // answered by weir or Envoy
+			}
+			if a.GetTimeout() == nil || a.GetTimeout().AsDuration() != 0 && a.GetTimeout().AsDuration() < answer || a.GetIdleTimeout().AsDuration() < gap {
+				t.Errorf("%s: route %s: timeout %v, idle_timeout %v", name, r.GetName(), a.GetTimeout(), a.GetIdleTimeout())
+			}
+		}
 	}
 }
 
