@@ -15,7 +15,9 @@ func checkCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Check a policy file and print what it means",
 		Long: "check loads a policy exactly as serve does, lists every violation with its line, and prints the\n" +
-			"effective policy. With --request it tells which API, model, pools, waits and quota rules bind a request.",
+			"effective policy. Key sets, certificates and telemetry scripts that the policy names are read too; one that\n" +
+			"is not on this machine is only noted. Nothing is fetched.\n" +
+			"With --request it tells which API, model, pools, waits and quota rules bind a request.",
 		Example: "  weir check weir.yaml\n  weir check weir.yaml --request sample.json\n\n" +
 			`  # sample.json: {"tenant": "acme", "class": "standard", "tier": "gold", "model": "deepseek-v4",` + "\n" +
 			`  #               "method": "POST", "path": "/v1/chat/completions"}`,
@@ -24,6 +26,13 @@ func checkCommand() *cobra.Command {
 			p, err := policy.LoadFile(args[0])
 			if err != nil {
 				return err
+			}
+			missing, err := checkFiles(p)
+			if err != nil {
+				return err
+			}
+			for _, m := range missing {
+				fmt.Fprintf(c.ErrOrStderr(), "weir: note: %s; serve needs it\n", m)
 			}
 			if sample == "" {
 				_, err = fmt.Fprint(c.OutOrStdout(), policy.Report(p))

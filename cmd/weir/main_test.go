@@ -63,10 +63,12 @@ func execute(t *testing.T, args ...string) (stdout, stderr string, code int) {
 func TestExitCodes(t *testing.T) {
 	dir := t.TempDir()
 	good, bad, sample := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "sample.json")
+	keyless := filepath.Join(dir, "keyless.yaml")
 	for file, text := range map[string]string{
-		good:   defaultPolicy(t),
-		bad:    "version: 1\nserver: {drian: 3s}\nqueue: {softLimit: 120%}\n",
-		sample: `{"tenant": "acme", "class": "standard", "tier": "gold", "model": "deepseek-v4", "method": "POST", "path": "/v1/chat/completions"}`,
+		good:    defaultPolicy(t),
+		bad:     "version: 1\nserver: {drian: 3s}\nqueue: {softLimit: 120%}\n",
+		keyless: strings.ReplaceAll(defaultPolicy(t), "jwks.json", "sample.json"), // no key set
+		sample:  `{"tenant": "acme", "class": "standard", "tier": "gold", "model": "deepseek-v4", "method": "POST", "path": "/v1/chat/completions"}`,
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -79,6 +81,8 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"--version", 0, "weir version"},
 		{"check " + good, 0, "policy"},
+		{"check " + good, 0, "jwks.json: no such file or directory; serve needs it"},
+		{"check " + keyless, 1, "identity.issuers[0]: key set " + sample},
 		{"check " + good + " --request " + sample, 0, "per-tenant"},
 		{"envoy snippet " + good, 0, "message_timeout: 1s"},
 		{"check " + bad, 1, "softLimit"}, // all violations at once
