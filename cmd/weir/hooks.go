@@ -73,8 +73,8 @@ func (h *house) finished(ctx context.Context, s extproc.Summary) {
 	attrs := []slog.Attr{
 		slog.String("reason", s.Decision.Reason.String()),
 		slog.Bool("admitted", s.Admitted),
-		slog.Duration("waited", s.Decision.Waited),
-		slog.Duration("took", s.Took),
+		slog.Float64("waited_ms", milliseconds(s.Decision.Waited)),
+		slog.Float64("took_ms", milliseconds(s.Took)),
 	}
 	if r := s.Request; r != nil {
 		attrs = append(attrs, slog.String("request", r.ID), slog.String("class", r.Class.String()), slog.String("model", r.Model))
@@ -91,6 +91,9 @@ func (h *house) finished(ctx context.Context, s extproc.Summary) {
 	}
 	h.log.LogAttrs(ctx, level, "request", attrs...)
 }
+
+// milliseconds is for logs: slog writes a Duration as nanoseconds without a unit.
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func spanAttributes(s *extproc.Summary) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{

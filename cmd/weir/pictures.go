@@ -26,8 +26,8 @@ type poolView struct {
 	Waiting     map[string]int `json:"waiting"`
 	Retrying    int            `json:"retrying"`
 	Running     map[string]int `json:"running"`
-	Seats       policy.Seats   `json:"seats"`
-	SeatsUsed   policy.Seats   `json:"seats_used"`
+	Seats       seatsView      `json:"seats"`
+	SeatsUsed   seatsView      `json:"seats_used"`
 	Tenants     int            `json:"tenants"`
 	DrainRate   float64        `json:"drain_rate"`
 	Demand      float64        `json:"demand"`
@@ -40,6 +40,11 @@ type poolView struct {
 	OverForced  uint64         `json:"seats_forced"`
 	DegradedIn  uint64         `json:"degraded_in"`
 	SeatSeconds float64        `json:"seat_seconds"`
+}
+
+type seatsView struct {
+	Requests int64 `json:"requests"`
+	Tokens   int64 `json:"tokens"`
 }
 
 func queuePicture(s admission.Snapshot) queueView {
@@ -59,7 +64,7 @@ func poolViews(pools []admission.PoolStats) []poolView {
 		p := &pools[i]
 		v := poolView{
 			Name: p.Name, Variant: p.Variant, Cluster: p.Cluster, Length: p.Length, Retrying: p.Line.Retrying,
-			Waiting: map[string]int{}, Running: map[string]int{}, Seats: p.Line.SeatsTotal, SeatsUsed: p.Line.SeatsUsed,
+			Waiting: map[string]int{}, Running: map[string]int{}, Seats: seatsView(p.Line.SeatsTotal), SeatsUsed: seatsView(p.Line.SeatsUsed),
 			Tenants: p.Line.Tenants, DrainRate: p.Line.DrainRate, Demand: p.Demand, Breaker: p.Breaker.State.String(),
 			Failures: p.Breaker.Ratio, Telemetry: p.Telemetry, Pressure: p.Pressure, AgeSeconds: p.Age.Seconds(), Stale: p.Stale,
 			OverForced: p.Overdue, DegradedIn: p.Degraded, SeatSeconds: p.SeatTime.Seconds(),
