@@ -40,7 +40,8 @@ func (d *Desk) precheckRefusal(r *Request, reason Reason, hint time.Duration) De
 }
 
 // Refused tells the observers of a decision that the hallway made by itself
-// (identity, body, path), so that every decision is counted in one place.
+// (identity, body, path, calls that need no seat), so that every decision is
+// counted in one place.
 func (d *Desk) Refused(r *Request, dec *Decision) {
 	now := time.Now()
 	for _, o := range d.observers {

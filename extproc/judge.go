@@ -105,15 +105,22 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	}
 	switch k.kind {
 	case policy.Free:
-		d := admission.Decide(admission.AdmittedFree, "")
-		c.pass(requestHeaders, &d)
+		c.pass(requestHeaders, c.free())
 	case policy.ModelList:
-		c.listModels()
+		c.listModels(c.free())
 	case policy.GRPC, policy.Opaque:
 		c.judgeWithoutBody(now)
 	default:
 		c.expectBody(now, m)
 	}
+}
+
+// free decides a call that needs no seat: the desk is told, not asked.
+func (c *conversation) free() *admission.Decision {
+	d := admission.Decide(admission.AdmittedFree, "")
+	d.Policy = c.call.effective.ID()
+	c.o.Desk.Refused(c.about(), &d)
+	return &d
 }
 
 // beforeKind refuses what no kind can serve. The desk blocks tenants of the

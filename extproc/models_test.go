@@ -37,6 +37,12 @@ func TestModelList(t *testing.T) {
 		if len(d.visits) != 0 {
 			t.Error("the desk was asked")
 		}
+		if len(d.refused) != 1 || d.refused[0].Reason != admission.AdmittedFree {
+			t.Errorf("the desk heard %v, want one call that needs no seat", d.refused)
+		}
+		if h := im.GetHeaders().String(); !strings.Contains(h, headerReason) || !strings.Contains(h, "admitted_free") {
+			t.Errorf("the answer does not say why it was given: %s", h)
+		}
 		names := []string{}
 		for _, m := range out.Data {
 			names = append(names, m.ID)

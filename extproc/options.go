@@ -18,8 +18,9 @@ type Desk interface {
 	// Submit asks for a seat; it blocks for the store's time budget at most.
 	Submit(ctx context.Context, r *admission.Request) Visit
 	// Refused hears of the refusals that the hallway makes by itself
-	// (identity, path, body, configuration), and of those it would have made
-	// in shadow. No field that r points to is nil.
+	// (identity, path, body, configuration), of those it would have made in
+	// shadow, and of known callers who need no seat. No field that r points to
+	// is nil.
 	Refused(r *admission.Request, d *admission.Decision)
 }
 

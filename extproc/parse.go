@@ -183,8 +183,8 @@ func subsetOf(subset map[string]string) namespace {
 }
 
 // listModels answers GET /v1/models with what is open to the caller; nothing
-// is charged.
-func (c *conversation) listModels() {
+// is charged. d is the decision that let the call in.
+func (c *conversation) listModels(d *admission.Decision) {
 	type model struct {
 		ID      string `json:"id"`
 		Object  string `json:"object"`
@@ -200,9 +200,9 @@ func (c *conversation) listModels() {
 			list.Data = append(list.Data, model{ID: name, Object: "model", OwnedBy: "weir"})
 		}
 	}
-	c.decision = admission.Decide(admission.AdmittedFree, "")
+	c.decision = *d
 	c.closeWith(requestHeaders, &immediate{
 		status: 200, grpc: -1, details: "weir_models", body: encodeJSON(list),
-		header: []field{{"content-type", "application/json"}, {headerRequestID, c.call.id}},
+		header: []field{{"content-type", "application/json"}, {headerRequestID, c.call.id}, {headerReason, d.Reason.String()}},
 	}, record(c.about(), &c.decision))
 }
