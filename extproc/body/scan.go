@@ -36,7 +36,7 @@ func (s *scanner) refuse(e *Error) bool {
 // broken refuses the body as invalid JSON at the current position.
 func (s *scanner) broken(what string) bool {
 	return s.refuse(&Error{400, CodeInvalidJSON, "",
-		fmt.Sprintf("the body is not valid JSON: %s at byte %d of %d", what, s.pos, len(s.data))})
+		fmt.Sprintf("%s at byte %d of %d", what, s.pos, len(s.data))})
 }
 
 // unexpected refuses the byte at the current position, or the lack of one.
