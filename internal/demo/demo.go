@@ -292,7 +292,7 @@ PY
 
 # look inside:
 curl -s --unix-socket %[2]s/admin.sock http://weir/debug/queue
-curl -s --unix-socket %[2]s/admin.sock http://weir/debug/quotas?tenant=globex-rag
+curl -s --unix-socket %[2]s/admin.sock 'http://weir/debug/quotas?tenant=globex-rag'
 %[3]s explain --admin unix:%[2]s/admin.sock
 
 Everything stays up until Ctrl-C.`, s.addr, s.dir, s.o.Weir)

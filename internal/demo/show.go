@@ -127,7 +127,7 @@ const header = "class     tenant           sent admitted  queued degraded     42
 func (v *show) draw(ctx context.Context) {
 	waiting := v.waiting(ctx)
 	v.marks = append(v.marks, spark(waiting))
-	at := min(time.Since(v.start), v.total)
+	at := time.Since(v.start)
 	name := v.phaseAt(at)
 	if !v.o.Live {
 		line := fmt.Sprintf("%5.1fs %-6s waiting %3d", at.Seconds(), name, waiting)
@@ -143,7 +143,7 @@ func (v *show) draw(ctx context.Context) {
 		fmt.Fprintf(&b, "\x1b[%dA", v.drawn)
 	}
 	const width = 40
-	filled := int(float64(width) * at.Seconds() / v.total.Seconds())
+	filled := int(width * min(1, at.Seconds()/v.total.Seconds()))
 	lines := []string{fmt.Sprintf("[%s%s] %4.1fs  %s", strings.Repeat("#", filled), strings.Repeat("-", width-filled), at.Seconds(), name), header}
 	for _, c := range v.callers {
 		tokens, err := v.charged(ctx, c.group.Tenant)
