@@ -27,7 +27,7 @@
 //
 // Where to look for a rule:
 //
-//	status, reason, sentence for the client   admission/reason.go (one table)
+//	status, reason, sentence for the client   admission/reasontable.go (one table)
 //	who waits, who goes first, for how long   queue/
 //	what is charged when                      quota/, admission
 //	a number, its unit, its default           policy/policy.go, docs/policy.md
