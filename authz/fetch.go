@@ -3,7 +3,6 @@ package authz
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -147,13 +146,9 @@ func newFetcher(source policy.JWKS) (*fetcher, error) {
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	if source.CA != "" {
-		pem, err := policy.ReadFile(source.CA, policy.MaxPEM)
+		pool, err := policy.ReadCAs(source.CA)
 		if err != nil {
 			return nil, fmt.Errorf("key set %s: %w", source.URL, err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("key set %s: %s holds no certificate", source.URL, source.CA)
 		}
 		transport.TLSClientConfig.RootCAs = pool
 	}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -8,8 +10,8 @@ import (
 	"syscall"
 )
 
-// MaxPEM bounds files of certificates and their keys, in bytes.
-const MaxPEM = 1 << 20
+// maxPEM bounds files of certificates and their keys, in bytes.
+const maxPEM = 1 << 20
 
 var errNotPlain = errors.New("is not a plain file")
 
@@ -48,4 +50,34 @@ func openPlain(path string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// ReadCAs reads the certificates of authorities that a policy names.
+func ReadCAs(path string) (*x509.CertPool, error) {
+	pem, err := ReadFile(path, maxPEM)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", path)
+	}
+	return pool, nil
+}
+
+// ReadPair reads a certificate and its key.
+func ReadPair(cert, key string) (tls.Certificate, error) {
+	certPEM, err := ReadFile(cert, maxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	keyPEM, err := ReadFile(key, maxPEM)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("%s and %s: %w", cert, key, err)
+	}
+	return pair, nil
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -165,16 +164,7 @@ func secret() codec[Secret] {
 }
 
 func readSecret(file string) (value, message string) {
-	info, err := os.Stat(file)
-	switch {
-	case err != nil:
-		return "", "cannot be read: " + cause(err)
-	case !info.Mode().IsRegular():
-		return "", "is not a plain file"
-	case info.Size() > maxSecret:
-		return "", fmt.Sprintf("is %d bytes long, a secret has at most %d", info.Size(), maxSecret)
-	}
-	data, err := os.ReadFile(file)
+	data, err := ReadFile(file, maxSecret)
 	if err != nil {
 		return "", "cannot be read: " + cause(err)
 	}

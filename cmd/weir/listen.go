@@ -2,13 +2,13 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
@@ -50,9 +50,13 @@ func removeStale(path string) error {
 	case info.Mode()&fs.ModeSocket == 0:
 		return fmt.Errorf("%s is in the way and is no socket", path)
 	}
-	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
 		_ = c.Close()
 		return fmt.Errorf("%s is served by another process", path)
+	case !errors.Is(err, syscall.ECONNREFUSED): // such as a full backlog: somebody listens
+		return fmt.Errorf("%s is in the way: %w", path, err)
 	}
 	return os.Remove(path)
 }
@@ -66,15 +70,11 @@ func serverTLS(t *policy.TLS) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get, NextProtos: []string{"h2"}}
 	if t.ClientCA != "" {
-		pem, err := policy.ReadFile(t.ClientCA, policy.MaxPEM)
+		pool, err := policy.ReadCAs(t.ClientCA)
 		if err != nil {
 			return nil, fmt.Errorf("server.tls.clientCA: %w", err)
 		}
-		c.ClientCAs = x509.NewCertPool()
-		if !c.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("server.tls.clientCA: %s holds no certificate", t.ClientCA)
-		}
-		c.ClientAuth = tls.RequireAndVerifyClientCert
+		c.ClientCAs, c.ClientAuth = pool, tls.RequireAndVerifyClientCert
 	}
 	return c, nil
 }

@@ -25,7 +25,7 @@ func (r *renewed) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if err == nil && r.pair != nil && info.ModTime().Equal(r.changed) {
 		return r.pair, nil
 	}
-	pair, err2 := loadPair(r.files)
+	pair, err2 := policy.ReadPair(r.files.Cert, r.files.Key)
 	if err2 != nil {
 		if r.pair != nil {
 			return r.pair, nil
@@ -37,16 +37,4 @@ func (r *renewed) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		r.changed = info.ModTime()
 	}
 	return r.pair, nil
-}
-
-func loadPair(files *policy.TLS) (tls.Certificate, error) {
-	cert, err := policy.ReadFile(files.Cert, policy.MaxPEM)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	key, err := policy.ReadFile(files.Key, policy.MaxPEM)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.X509KeyPair(cert, key)
 }

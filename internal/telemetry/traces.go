@@ -3,7 +3,6 @@ package telemetry
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -42,14 +41,11 @@ func NewTracer(ctx context.Context, c *policy.OTLP, version string) (*Tracer, er
 	} else {
 		config := &tls.Config{MinVersion: tls.VersionTLS12}
 		if c.CA != "" {
-			pem, err := policy.ReadFile(c.CA, policy.MaxPEM)
+			pool, err := policy.ReadCAs(c.CA)
 			if err != nil {
 				return nil, fmt.Errorf("telemetry.otlp.ca: %w", err)
 			}
-			config.RootCAs = x509.NewCertPool()
-			if !config.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("telemetry.otlp.ca: %s holds no certificate", c.CA)
-			}
+			config.RootCAs = pool
 		}
 		opts = append(opts, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(config)))
 	}

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"strings"
@@ -112,19 +111,16 @@ func tlsConfig(c policy.Redis) (*tls.Config, error) {
 	}
 	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
-		pem, err := policy.ReadFile(c.CA, policy.MaxPEM)
+		pool, err := policy.ReadCAs(c.CA)
 		if err != nil {
 			return nil, fmt.Errorf("redisstore: ca: %w", err)
 		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("redisstore: ca: %s holds no PEM certificate", c.CA)
-		}
+		t.RootCAs = pool
 	}
 	if c.Cert != "" || c.Key != "" {
-		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		pair, err := policy.ReadPair(c.Cert, c.Key)
 		if err != nil {
-			return nil, fmt.Errorf("redisstore: cert %s, key %s: %w", c.Cert, c.Key, err)
+			return nil, fmt.Errorf("redisstore: cert and key: %w", err)
 		}
 		t.Certificates = []tls.Certificate{pair}
 	}
