@@ -18,6 +18,7 @@
 //	storey 2  admission  the desk: Plan, Reserve, Enter; the reason table
 //	storey 3  authz      the front door: tokens and keys; ext_authz Check
 //	          extproc    the hallway: the ext_proc stream, bodies, usage meter, rendering
+//	          envoy      the street: the Envoy sections that fit a policy
 //	          internal   the basement: metrics and traces, reload, admin, the practice pool
 //	          cmd/weir   the keys: flags, wiring, signals
 //
@@ -30,7 +31,9 @@
 //	status, reason, sentence for the client   admission/reasontable.go (one table)
 //	who waits, who goes first, for how long   queue/
 //	what is charged when                      quota/, admission
-//	a number, its unit, its default           policy/policy.go, docs/policy.md
+//	an id such as Q2                          docs/mechanisms.md
+//	a number, its unit, its meaning           docs/policy.md; policy/rooms.go, rules.go, traffic.go, identity.go
+//	its key and bounds, its default           policy/table_*.go, policy/defaults.go
 //	what happens when something dies          docs/failures.md
 //	what Envoy has to be told                 examples/envoy/, weir envoy snippet
 package weir
