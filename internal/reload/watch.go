@@ -3,20 +3,20 @@ package reload
 import (
 	"context"
 	"crypto/sha256"
-	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/weirproxy/weir/policy"
 )
 
 const (
 	defaultPoll = 5 * time.Second
 	quiet       = 50 * time.Millisecond  // after the last event
 	longest     = 500 * time.Millisecond // after the first event, however many follow
-	maxRead     = 4 << 20                // bytes of a file that count
+	maxRead     = 4 << 20                // bytes of a file; a larger one is as good as unreadable
 )
 
 // watch waits for the content of files to change.
@@ -27,7 +27,8 @@ type watch struct {
 	noHint bool // polling alone
 }
 
-// print is the state of one file: a hash of its content, or its absence.
+// print is the state of one file: a hash of its content, or why it cannot be
+// read.
 type print struct {
 	sum [sha256.Size]byte
 	err string
@@ -131,23 +132,11 @@ func (w *watch) prints() []print {
 }
 
 func printOf(path string) print {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return print{err: "missing"}
-	case !info.Mode().IsRegular():
-		return print{err: "not a plain file"}
-	}
-	f, err := os.Open(path)
+	data, err := policy.ReadFile(path, maxRead)
 	if err != nil {
-		return print{err: "unreadable"}
+		return print{err: err.Error()}
 	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, io.LimitReader(f, maxRead)); err != nil {
-		return print{err: "unreadable"}
-	}
-	return print{sum: [sha256.Size]byte(h.Sum(nil))}
+	return print{sum: sha256.Sum256(data)}
 }
 
 func equal(a, b []print) bool {
