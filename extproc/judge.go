@@ -188,10 +188,10 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 		k.standing.class = k.standing.class.Lower(*k.rule.Class)
 	}
 	if k.standing, err = judgeStanding(k.standing, k.effective.ClassCap, k.effective.PriorityHeaders, m.header); err != nil {
-		return refuse(admission.HeaderInvalid, err.Error())
+		return refuse(admission.HeaderInvalid, sentence(err.Error()))
 	}
 	if k.deadline, err = callerDeadline(now, m.header); err != nil {
-		return refuse(admission.HeaderInvalid, err.Error())
+		return refuse(admission.HeaderInvalid, sentence(err.Error()))
 	}
 	return nil
 }
@@ -321,7 +321,7 @@ func (c *conversation) bodyHeaders(m *message) *refusal {
 	if v := m.header.get("content-length"); v != "" {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n < 0 {
-			return refuse(admission.HeaderInvalid, fmt.Sprintf("header content-length: %q is not a length", clip(v)))
+			return refuse(admission.HeaderInvalid, fmt.Sprintf("Header content-length: %q is not a length.", clip(v)))
 		}
 		if n > c.policy.Server.MaxBody {
 			return c.tooLarge(n)
@@ -355,10 +355,10 @@ func (c *conversation) resolve(name string) (string, *refusal) {
 	k := &c.call
 	model, ok := k.effective.Model(name)
 	if !ok {
-		return "", &refusal{reason: admission.ModelUnknown, detail: fmt.Sprintf("model %q", clip(name)), param: "model"}
+		return "", &refusal{reason: admission.ModelUnknown, detail: fmt.Sprintf("The request names %q.", clip(name)), param: "model"}
 	}
 	if !k.identity.ModelAllowed(name) || !c.tenantMay(model.Name) {
-		return "", &refusal{reason: admission.ModelDenied, detail: fmt.Sprintf("model %q", clip(name)), param: "model"}
+		return "", &refusal{reason: admission.ModelDenied, detail: fmt.Sprintf("The request names %q.", clip(name)), param: "model"}
 	}
 	return model.Name, nil
 }

@@ -83,9 +83,18 @@ func (c *conversation) wantsUsage(b *body.Body) bool {
 		(b.Kind == policy.OpenAIChat || b.Kind == policy.OpenAICompletions)
 }
 
+// sentence makes one of what a part says is wrong: it is read behind the
+// reason's own words.
+func sentence(s string) string {
+	if s != "" && 'a' <= s[0] && s[0] <= 'z' {
+		s = string(s[0]-'a'+'A') + s[1:]
+	}
+	return s + "."
+}
+
 // bodyRefusal finds the reason of a body that is refused.
 func bodyRefusal(e *body.Error) *refusal {
-	f := &refusal{detail: e.Msg + ".", param: e.Field}
+	f := &refusal{detail: sentence(e.Msg), param: e.Field}
 	switch e.Code {
 	case body.CodeDuplicate:
 		f.reason = admission.BodyDuplicate
