@@ -118,8 +118,9 @@ http_filters:
 {{- if ne .MaxMessage "0s"}}
     max_message_timeout: {{.MaxMessage}}
 {{- end}}
-    # JSON routes override this per route: request_body_mode BUFFERED, response_body_mode STREAMED.
-    processing_mode: {request_header_mode: SEND, request_body_mode: NONE, request_trailer_mode: SKIP, response_header_mode: SEND, response_body_mode: NONE, response_trailer_mode: SEND}
+    # JSON routes override this per route: request_body_mode BUFFERED, response_body_mode STREAMED, all else as here.
+    # request_trailer_mode SEND: where SKIP, a request of headers and trailers alone reaches the pool before it is judged
+    processing_mode: {request_header_mode: SEND, request_body_mode: NONE, request_trailer_mode: SEND, response_header_mode: SEND, response_body_mode: NONE, response_trailer_mode: SEND}
     allow_mode_override: true
     request_attributes:
     - xds.route_name

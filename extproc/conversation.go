@@ -45,8 +45,9 @@ type conversation struct {
 	policy   *policy.Policy
 	ctx      context.Context // the stream's, with the trace where there is one
 	call     call
-	pending  phase   // request message that waits for its reply
-	backlog  []phase // request messages that came while it waits
+	pending  phase    // request message that waits for its reply
+	backlog  []phase  // request messages that came while it waits
+	trailing []string // forged names among trailers that came while it waits
 	visit    Visit
 	ticket   Ticket
 	decision admission.Decision
@@ -113,15 +114,16 @@ func (c *conversation) receiveRequest(now time.Time, m *message) error {
 			return violation("%s while %s waits for its reply", m.phase, c.pending)
 		}
 		c.backlog = append(c.backlog, m.phase)
+		c.trailing = forged(m.header) // trailers are the last to come
 		return nil
 	case running:
 		if c.call.bodyJudged && m.phase == requestBody {
 			return violation("request_body came twice")
 		}
-		c.reply(reply{phase: m.phase})
+		c.reply(reply{phase: m.phase, remove: forged(m.header)})
 		return nil
 	case passing:
-		c.reply(reply{phase: m.phase})
+		c.reply(reply{phase: m.phase, remove: forged(m.header)})
 		return nil
 	}
 	return violation("%s without request_headers, or after Envoy's own answer", m.phase)
@@ -188,7 +190,11 @@ func (c *conversation) decide(now time.Time) {
 	c.answer.admitted = now
 	c.reply(c.admit(at, &d))
 	for _, p := range c.backlog {
-		c.reply(reply{phase: p})
+		r := reply{phase: p}
+		if p == requestTrailers {
+			r.remove = c.trailing
+		}
+		c.reply(r)
 	}
 	c.backlog = nil
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
 	"github.com/weirproxy/weir/admission"
 )
 
@@ -43,4 +45,51 @@ func TestDetailIsNotSaidTwice(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
+}
+
+// TestForgedTrailers: nobody speaks for us in a request's trailers either,
+// wherever the request stands when they come.
+func TestForgedTrailers(t *testing.T) {
+	sent := func() *extprocv3.ProcessingRequest {
+		m := reqTrailers()
+		m.GetRequestTrailers().Trailers = pairs("x-weir-tenant", "other", "x-sum", "1", "X-Weir-Pool", "mine")
+		return m
+	}
+	check := func(t *testing.T, r *extprocv3.ProcessingResponse) {
+		t.Helper()
+		got := r.GetRequestTrailers().GetHeaderMutation().GetRemoveHeaders()
+		if want := []string{"x-weir-pool", "x-weir-tenant"}; !slices.Equal(got, want) {
+			t.Errorf("removed %v, want %v", got, want)
+		}
+	}
+	t.Run("running", func(t *testing.T) {
+		e := open(t, newTestDesk()).call()
+		e.send(chatHead())
+		e.want("request_headers")
+		e.send(reqBody(chatBody, false))
+		e.want("request_body")
+		e.send(sent())
+		check(t, e.next())
+		_ = e.hangUp(true)
+	})
+	t.Run("passing", func(t *testing.T) {
+		e := open(t, newTestDesk()).call()
+		e.send(post(caller(), "/health"))
+		e.want("request_headers")
+		e.send(sent())
+		check(t, e.next())
+		_ = e.hangUp(true)
+	})
+	t.Run("held", func(t *testing.T) {
+		d := newTestDesk(verdict{wait: true})
+		e := open(t, d).call()
+		e.send(post(caller(), "/v1/audio/transcriptions"))
+		e.want("override")
+		e.send(reqBody("a", false))
+		e.send(sent())
+		d.last().settle(admission.Admitted)
+		e.want("request_headers", "request_body")
+		check(t, e.next())
+		_ = e.hangUp(true)
+	})
 }
