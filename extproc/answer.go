@@ -37,6 +37,7 @@ func (c *conversation) receiveAnswer(now time.Time, m *message) error {
 		if details == viaUpstream && c.mode() == policy.Enforce {
 			// No body came (headers, then trailers that are not sent to us),
 			// and the upstream answered what nobody judged.
+			c.o.fault(c.ctx, FaultConfig, "a request without a body reached its pool unjudged: request_trailer_mode SEND is needed")
 			c.refuse(now, responseHeaders, refuse(admission.BodyMissing, ""))
 			return nil
 		}
