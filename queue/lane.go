@@ -17,9 +17,8 @@ const (
 // served. It exists while it has waiters or a debt.
 type tenant struct {
 	flow
-	name       string
-	head, tail *Waiter
-	waiting    int
+	name    string
+	waiting fifo
 }
 
 // class is one of the three flows of a lane, and a level of tenants.
@@ -50,7 +49,7 @@ func (ln *lane) configure(weights [policy.NumClasses]int) {
 // waiting is how many of a tenant wait in a class.
 func (ln *lane) waiting(c policy.Class, name string) int {
 	if t := ln.classes[c].level.tenants[name]; t != nil {
-		return t.waiting
+		return t.waiting.len
 	}
 	return 0
 }
@@ -66,14 +65,7 @@ func (ln *lane) push(w *Waiter) {
 	}
 	c.level.reweigh(&t.flow, weightOf(w))
 	w.flow = t
-	w.prev, w.next = t.tail, nil
-	if t.tail != nil {
-		t.tail.next = w
-	} else {
-		t.head = w
-	}
-	t.tail = w
-	t.waiting++
+	t.waiting.push(w)
 	c.waiting++
 	c.level.join(&t.flow, w.seq)
 	ln.root.join(&c.flow, c.tie)
@@ -85,7 +77,7 @@ func (ln *lane) next() *Waiter {
 		return nil
 	}
 	c := &ln.classes[ln.root.ready.min().tie]
-	return c.level.ready.min().item.tenant.head
+	return c.level.ready.min().item.tenant.waiting.head
 }
 
 // dispatch takes out w, whose turn it is, and charges its flows.
@@ -103,24 +95,14 @@ func (ln *lane) dispatch(w *Waiter, p policy.Price) {
 // remove takes w out of its flow, wherever it stands.
 func (ln *lane) remove(w *Waiter) {
 	t, c := w.flow, &ln.classes[w.Class]
-	first := t.head == w
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		t.head = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		t.tail = w.prev
-	}
-	w.prev, w.next, w.flow = nil, nil, nil
-	t.waiting--
+	first := t.waiting.head == w
+	t.waiting.remove(w)
+	w.flow = nil
 	c.waiting--
-	if t.head == nil {
+	if t.waiting.head == nil {
 		c.level.leave(&t.flow)
 	} else if first {
-		c.level.retie(&t.flow, t.head.seq)
+		c.level.retie(&t.flow, t.waiting.head.seq)
 	}
 	if c.waiting == 0 {
 		ln.root.leave(&c.flow)

@@ -75,7 +75,8 @@ func laneOf(c policy.Colour) int {
 	return 1
 }
 
-// fifo is the retry queue: first come first served.
+// fifo is a list of waiters, first come first served: a tenant's flow, or the
+// retry queue.
 type fifo struct {
 	head, tail *Waiter
 	len        int
