@@ -309,8 +309,7 @@ func (c *Core) length(now time.Time, l *pool, q *policy.Queue) int {
 	if reading := c.reading(l.name); reading != nil {
 		return reading.Length(now, *q)
 	}
-	n := q.Length.Intercept - q.Length.Slope*100*float64(c.floor.Load().policy.Gauge.Neutral)
-	return min(max(int(n), q.Length.Min), q.Length.Max)
+	return gpu.LengthFor(q.Length, float64(c.floor.Load().policy.Gauge.Neutral))
 }
 
 func (c *Core) reading(pool string) *gpu.Reading {

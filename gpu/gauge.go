@@ -49,10 +49,8 @@ type SourceInfo struct {
 }
 
 // NewGauge makes a gauge for the given sources, whose names must differ.
-// start counts for Q4's literal form and for age before any sample. Of the
-// queue nothing is kept: its numbers come with every call of Length, since
-// profiles may differ in them.
-func NewGauge(c policy.Gauge, _ policy.Queue, sources []SourceInfo, start time.Time) *Gauge {
+// start counts for Q4's literal form and for age before any sample.
+func NewGauge(c policy.Gauge, sources []SourceInfo, start time.Time) *Gauge {
 	g := &Gauge{policy: c, start: start}
 	if c.LiteralCold {
 		g.cold = start

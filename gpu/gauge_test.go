@@ -39,7 +39,7 @@ var (
 )
 
 func newGauge(c policy.Gauge, sources ...gpu.SourceInfo) *gpu.Gauge {
-	return gpu.NewGauge(c, line(), sources, t0)
+	return gpu.NewGauge(c, sources, t0)
 }
 
 func near(t *testing.T, what string, got, want float64) {

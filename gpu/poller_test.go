@@ -52,7 +52,7 @@ func poll(t *testing.T, log *slog.Logger, sources ...gpu.Source) (*gpu.Gauge, *g
 		targets = append(targets, gpu.Target{Source: s, Every: every, Timeout: time.Second})
 		infos = append(infos, targets[len(targets)-1].Info())
 	}
-	g := gpu.NewGauge(defaults(), line(), infos, time.Now())
+	g := gpu.NewGauge(defaults(), infos, time.Now())
 	return g, gpu.StartPoller(g, targets, 1, log)
 }
 

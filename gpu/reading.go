@@ -192,18 +192,19 @@ func (r *Reading) Cold(now time.Time, q policy.Queue) bool {
 }
 
 // Length is the queue length at now: Q4 while cold, else Q1. It never exceeds
-// q.Length.Max, so a profile without a queue has none while cold either.
+// q.Length.Max, so a profile without a queue has none while cold either. The
+// queue's numbers come with every call, since profiles may differ in them.
 func (r *Reading) Length(now time.Time, q policy.Queue) int {
 	if r.Cold(now, q) {
 		step := int(int64(now.Sub(r.cold)) * int64(len(q.ColdStart)) / int64(q.ColdStartFor))
 		return max(min(q.ColdStart[step], q.Length.Max), 0)
 	}
-	return lengthFor(q.Length, r.Pressure(now))
+	return LengthFor(q.Length, r.Pressure(now))
 }
 
-// lengthFor is Q1: clamp(intercept - slope*pressure%, min, max), rounded down
+// LengthFor is Q1: clamp(intercept - slope*pressure%, min, max), rounded down
 // to whole places. Where min and max contradict, max wins.
-func lengthFor(l policy.Length, pressure float64) int {
+func LengthFor(l policy.Length, pressure float64) int {
 	v := l.Intercept - l.Slope*100*pressure
 	if math.IsNaN(v) {
 		return max(min(l.Min, l.Max), 0)

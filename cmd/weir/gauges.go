@@ -3,8 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"sync"
@@ -28,12 +28,10 @@ type gauges struct {
 
 // poolGauge is one pool's gauge with what feeds it.
 type poolGauge struct {
-	gauge   *gpu.Gauge
-	poller  *gpu.Poller
-	sources []gpu.Source
-	pool    policy.Pool
-	config  policy.Gauge
-	queue   policy.Queue
+	gauge     *gpu.Gauge
+	poller    *gpu.Poller // owns the sources
+	telemetry []policy.TelemetrySource
+	config    policy.Gauge
 }
 
 func newGauges(log *slog.Logger) *gauges {
@@ -86,31 +84,29 @@ func (g *gauges) swap(p *policy.Policy) error {
 }
 
 func (s *poolGauge) fits(p *policy.Policy, pool *policy.Pool) bool {
-	return reflect.DeepEqual(s.pool.Telemetry, pool.Telemetry) && s.config == p.Gauge && reflect.DeepEqual(s.queue, p.Queue)
+	return reflect.DeepEqual(s.telemetry, pool.Telemetry) && s.config == p.Gauge
 }
 
 // open starts polling one pool.
 func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
-	s := &poolGauge{pool: *pool, config: p.Gauge, queue: p.Queue}
 	var targets []gpu.Target
 	var infos []gpu.SourceInfo
 	for i, t := range pool.Telemetry {
 		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("pools %s: telemetry[%d]: %w", pool.Name, i, err), s.closeSources())
+			return nil, errors.Join(fmt.Errorf("pools %s: telemetry[%d]: %w", pool.Name, i, err), closeSources(targets))
 		}
-		s.sources = append(s.sources, source)
 		target := gpu.Target{Source: source, Every: t.Every, Timeout: t.Timeout}
 		targets = append(targets, target)
 		infos = append(infos, target.Info())
 	}
-	s.gauge = gpu.NewGauge(p.Gauge, p.Queue, infos, g.start)
+	s := &poolGauge{gauge: gpu.NewGauge(p.Gauge, infos, g.start), telemetry: pool.Telemetry, config: p.Gauge}
 	s.poller = gpu.StartPoller(s.gauge, targets, rand.Uint64(), g.log)
 	return s, nil
 }
 
 func openSource(name string, t policy.TelemetrySource) (gpu.Source, error) {
-	if t.Kind == "script" {
+	if t.Kind == policy.KindScript {
 		return script.Load(name, t.File)
 	}
 	return scrape.New(scrape.Config{Name: name, Kind: t.Kind, URL: t.URL, Match: t.Match})
@@ -118,7 +114,7 @@ func openSource(name string, t policy.TelemetrySource) (gpu.Source, error) {
 
 // each calls fn for every pool with telemetry.
 func (g *gauges) each(fn func(pool string, s *poolGauge)) {
-	for name, s := range maps.All(*g.current.Load()) {
+	for name, s := range *g.current.Load() {
 		fn(name, s)
 	}
 }
@@ -132,15 +128,13 @@ func (g *gauges) close() {
 	g.current.Store(&map[string]*poolGauge{})
 }
 
-func (s *poolGauge) close() {
-	s.poller.Close()
-	_ = s.closeSources() // idle connections; nothing to save
-}
+func (s *poolGauge) close() { s.poller.Close() }
 
-func (s *poolGauge) closeSources() error {
+// closeSources closes sources that nobody polls yet.
+func closeSources(targets []gpu.Target) error {
 	var errs []error
-	for _, src := range s.sources {
-		if c, ok := src.(interface{ Close() error }); ok {
+	for _, t := range targets {
+		if c, ok := t.Source.(io.Closer); ok {
 			errs = append(errs, c.Close())
 		}
 	}

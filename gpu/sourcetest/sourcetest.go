@@ -141,7 +141,7 @@ func strange(t *testing.T, s gpu.Source) {
 		t.Errorf("sample = %+v, want no values and some dropped", got)
 	}
 	c := policy.Gauge{Smoothing: [3]float64{0.7, 0.2, 0.1}, Neutral: 0.5, StalePeriods: 3, WaitingTarget: 5, KVTarget: 0.8}
-	g := gpu.NewGauge(c, policy.Queue{}, []gpu.SourceInfo{{Name: s.Name(), Engine: s.Engine()}}, got.At.Add(-time.Second))
+	g := gpu.NewGauge(c, []gpu.SourceInfo{{Name: s.Name(), Engine: s.Engine()}}, got.At.Add(-time.Second))
 	g.Observe(got)
 	if p := g.Reading().Pressure(got.At); p != 0.5 {
 		t.Errorf("pressure = %v, want neutral", p)

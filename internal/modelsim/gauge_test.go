@@ -30,7 +30,7 @@ func watch(t *testing.T, r *rig, literal bool) *gpu.Gauge {
 		Smoothing: [3]float64{0.7, 0.2, 0.1}, Neutral: 0.5, StalePeriods: 100,
 		WaitingTarget: 5, KVTarget: 0.8, ColdGap: time.Minute, Literal: literal,
 	}
-	g := gpu.NewGauge(c, policy.Queue{}, infos, time.Now())
+	g := gpu.NewGauge(c, infos, time.Now())
 	p := gpu.StartPoller(g, targets, 1, slog.New(slog.DiscardHandler))
 	t.Cleanup(p.Close)
 	return g
