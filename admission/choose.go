@@ -52,14 +52,6 @@ func (c *Core) choose(now time.Time, p *Plan, m *modelPools) bool {
 	return p.fits(now)
 }
 
-func sameRank(ranks []int, from int) int {
-	end := from
-	for end < len(ranks) && ranks[end] == ranks[from] {
-		end++
-	}
-	return end
-}
-
 // pick asks the pools' breakers by load; the verdict is that of the pool
 // picked, else the mildest one.
 func pick(now time.Time, class policy.Class, pools []*pool) (*pool, breaker.Verdict) {

@@ -97,27 +97,21 @@ func (f *floor) keep(key modelKey, m *modelPools) {
 	f.models.Store(&next)
 }
 
-// level is the range of pools that serve a variant (V1): that precision, else
-// the next higher one, else the highest below.
+// level is the range of pools that serve a variant (V1), by its rank.
 func (m *modelPools) level(want int) (from, to int) {
-	best := -1
-	for i, rank := range m.ranks { // falling
-		if rank < want && best >= 0 {
-			break
-		}
-		if best < 0 || rank != m.ranks[best] {
-			best = i
-		}
-		if rank < want {
-			break
+	for i, rank := range m.ranks {
+		if i == 0 || policy.Nearer(rank, m.ranks[from], want) {
+			from = i
 		}
 	}
-	if best < 0 {
-		return 0, 0
+	return from, sameRank(m.ranks, from)
+}
+
+// sameRank is the end of the range of equal ranks that begins at from.
+func sameRank(ranks []int, from int) int {
+	end := from
+	for end < len(ranks) && ranks[end] == ranks[from] {
+		end++
 	}
-	to = best
-	for to < len(m.ranks) && m.ranks[to] == m.ranks[best] {
-		to++
-	}
-	return best, to
+	return end
 }

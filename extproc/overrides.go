@@ -58,7 +58,7 @@ func routeOverrides(m *message, namespace string) (policy.Overrides, error) {
 		if !ours {
 			continue
 		}
-		at := overrideField(&o, leaf)
+		at := o.Field(leaf)
 		if at == nil {
 			_, bad = policy.OverridesFrom(map[string]string{leaf: value})
 			continue
@@ -74,23 +74,6 @@ func routeOverrides(m *message, namespace string) (policy.Overrides, error) {
 		return policy.Overrides{}, bad
 	}
 	return o, nil
-}
-
-// overrideField is where a key of the closed list is kept; nil for any other.
-func overrideField(o *policy.Overrides, key string) *string {
-	switch key {
-	case "profile":
-		return &o.Profile
-	case "function":
-		return &o.Function
-	case "class":
-		return &o.Class
-	case "maxWait":
-		return &o.MaxWait
-	case "models":
-		return &o.Models
-	}
-	return nil
 }
 
 // overrideLeaf finds the key that an expression reads from our namespace: the

@@ -46,26 +46,10 @@ func (s *standing) lower(name, value string) error {
 		return nil
 	}
 	if c, ok := policy.ParseColour(v); ok {
-		if colourRank(c) < colourRank(s.colour) {
-			s.colour = c
-		}
+		s.colour = s.colour.Lower(c)
 		return nil
 	}
 	return fmt.Errorf("header %s: %q is neither a class (critical, standard, batch, 0, 1, 2) nor a colour (red, yellow, green)", name, clip(value))
-}
-
-// colourRank orders colours by what they claim: red goes first, green may be
-// ended at any time; a request without a colour stands between red and yellow.
-func colourRank(c policy.Colour) int {
-	switch c {
-	case policy.Red:
-		return 3
-	case policy.Yellow:
-		return 1
-	case policy.Green:
-		return 0
-	}
-	return 2
 }
 
 // clip bounds what an error repeats of a caller's value.

@@ -32,15 +32,11 @@ func (id *Identity) HasScope(name string) bool {
 	return ok
 }
 
-// FunctionAllowed reports whether the identity may use a function (K1, second
-// level); "" needs no function scope.
-func (id *Identity) FunctionAllowed(function string) bool { return id.HasScope(function) }
-
-// MissingFunction is the first of the function scopes that a call needs and
-// the identity lacks; "" where it holds them all.
+// MissingFunction is the first of the function scopes (K1, second level) that a
+// call needs and the identity lacks; "" where it holds them all.
 func (id *Identity) MissingFunction(needed [2]string) string {
 	for _, f := range needed {
-		if !id.FunctionAllowed(f) {
+		if !id.HasScope(f) {
 			return f
 		}
 	}

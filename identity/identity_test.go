@@ -50,8 +50,8 @@ func TestScopesOfAnIdentity(t *testing.T) { // K1
 		Params: []Param{{Field: "model", Op: Equal, Enum: []string{"a", "b"}}},
 	}
 	for name, want := range map[string]bool{"llm_service": true, "chat_completion": true, "embedding": false, "chat": false, "": true} {
-		if got := id.FunctionAllowed(name); got != want {
-			t.Errorf("FunctionAllowed(%q) = %v, want %v", name, got, want)
+		if got := id.HasScope(name); got != want {
+			t.Errorf("HasScope(%q) = %v, want %v", name, got, want)
 		}
 	}
 	for model, want := range map[string]bool{"a": true, "b": true, "c": false, "": false, "A": false} {

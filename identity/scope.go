@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/weirproxy/weir/policy"
 )
 
 // Bounds of one scope value.
@@ -93,9 +91,7 @@ func Narrow(parent, child *Identity) (*Identity, error) {
 	}
 	out := *child
 	out.Class = parent.Class.Lower(child.Class)
-	if colourRank(parent.Colour) < colourRank(child.Colour) {
-		out.Colour = parent.Colour
-	}
+	out.Colour = child.Colour.Lower(parent.Colour)
 	out.Tier = parent.Tier
 	out.Scopes = nil
 	for _, s := range child.Scopes {
@@ -108,20 +104,6 @@ func Narrow(parent, child *Identity) (*Identity, error) {
 		out.Expires = parent.Expires
 	}
 	return &out, nil
-}
-
-// colourRank orders colours by what they are worth to the caller: red goes
-// before all, green may be ended at any time.
-func colourRank(c policy.Colour) int {
-	switch c {
-	case policy.Red:
-		return 3
-	case policy.Yellow:
-		return 2
-	case policy.Green:
-		return 0
-	}
-	return 1
 }
 
 // mergeParams sorts params and folds those on one field and operator into

@@ -265,7 +265,7 @@ func (d *decoder) checkHolds(p *Policy, prefix string) {
 			hold, who = h, Class(i)
 		}
 	}
-	if hold == 0 || hold+holdMargin <= e.holdRoom() {
+	if hold == 0 || hold+HoldMargin <= e.holdRoom() {
 		return
 	}
 	key, message := "envoy.maxMessageTimeout", ""
@@ -277,6 +277,6 @@ func (d *decoder) checkHolds(p *Policy, prefix string) {
 		at = prefix + "classes"
 		message += ", for this profile"
 	}
-	d.failAt(at, formatDuration(e.holdRoom()), fmt.Sprintf("%s must be at least %s: class %s may be held for %s, and 500ms to answer%s",
-		key, formatDuration(hold+holdMargin), who, formatDuration(hold), message))
+	d.failAt(at, formatDuration(e.holdRoom()), fmt.Sprintf("%s must be at least %s: class %s may be held for %s, and %s to answer%s",
+		key, formatDuration(hold+HoldMargin), who, formatDuration(hold), formatDuration(HoldMargin), message))
 }

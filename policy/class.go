@@ -66,6 +66,27 @@ func (c Colour) String() string {
 	return ""
 }
 
+// Lower returns the colour that claims less: red goes before all, no colour
+// claims nothing, yellow may be degraded, green may be ended.
+func (c Colour) Lower(d Colour) Colour {
+	if d.rank() < c.rank() {
+		return d
+	}
+	return c
+}
+
+func (c Colour) rank() int {
+	switch c {
+	case Red:
+		return 3
+	case Yellow:
+		return 1
+	case Green:
+		return 0
+	}
+	return 2
+}
+
 // ParseColour reads a colour by name; "" is none.
 func ParseColour(s string) (Colour, bool) {
 	switch s {

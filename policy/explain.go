@@ -177,7 +177,7 @@ func (x *explanation) waits() {
 	}
 	x.say("waits", "%s", strings.TrimPrefix(describeWait(x.e.MaxWait[x.class], c, &x.e.Queue), "waits "))
 	if hold := x.e.Longest(x.class); hold > 0 {
-		x.say("held", "%s at most; Envoy must wait %s", formatDuration(hold), formatDuration(hold+holdMargin))
+		x.say("held", "%s at most; Envoy must wait %s", formatDuration(hold), formatDuration(hold+HoldMargin))
 	}
 }
 

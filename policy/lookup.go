@@ -192,7 +192,7 @@ func (p *Policy) PoolsFor(m *Model, v Variant) []*Pool {
 	x := p.tables()
 	want, best := v.Rank(), 0
 	for _, name := range m.Pools {
-		if pool := x.pools[name]; pool != nil && nearer(pool.Variant.Rank(), best, want) {
+		if pool := x.pools[name]; pool != nil && Nearer(pool.Variant.Rank(), best, want) {
 			best = pool.Variant.Rank()
 		}
 	}
@@ -205,8 +205,9 @@ func (p *Policy) PoolsFor(m *Model, v Variant) []*Pool {
 	return out
 }
 
-// nearer reports whether rank a serves want better than rank b (0 = none).
-func nearer(a, b, want int) bool {
+// Nearer reports whether a pool whose variant has rank a serves one who wants
+// rank want better than a pool of rank b does (V1); b is 0 where there is none.
+func Nearer(a, b, want int) bool {
 	if b == 0 {
 		return true
 	}

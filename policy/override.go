@@ -33,7 +33,7 @@ func OverridesFrom(m map[string]string) (Overrides, error) {
 	var errs Errors
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		value := m[key]
-		field := o.field(key)
+		field := o.Field(key)
 		switch {
 		case field == nil:
 			errs = append(errs, Violation{
@@ -57,7 +57,7 @@ func OverridesFrom(m map[string]string) (Overrides, error) {
 func (o Overrides) Map() map[string]string {
 	var m map[string]string
 	for _, key := range OverrideKeys() {
-		if value := *o.field(key); value != "" {
+		if value := *o.Field(key); value != "" {
 			if m == nil {
 				m = make(map[string]string)
 			}
@@ -67,7 +67,8 @@ func (o Overrides) Map() map[string]string {
 	return m
 }
 
-func (o *Overrides) field(key string) *string {
+// Field is where a key of the closed list is kept; nil for any other.
+func (o *Overrides) Field(key string) *string {
 	switch key {
 	case keyProfile:
 		return &o.Profile
@@ -229,7 +230,7 @@ func (n *narrowing) loosen(text string, wait time.Duration) {
 	room := n.base.Envoy.holdRoom()
 	for i := range n.e.MaxWait {
 		n.e.MaxWait[i] = wait
-		hold := longest(wait, &n.e.Classes[i], &n.e.Queue) + holdMargin
+		hold := longest(wait, &n.e.Classes[i], &n.e.Queue) + HoldMargin
 		if hold > room {
 			n.fail(keyMaxWait, text, "would hold class "+Class(i).String()+" for "+formatDuration(hold)+
 				", Envoy holds at most "+formatDuration(room))

@@ -8,12 +8,9 @@ import (
 	"time"
 )
 
-// holdMargin is added to the longest hold of a request when Envoy's message
-// timeout is set for it (design: override for wait + 500 ms).
-const holdMargin = 500 * time.Millisecond
-
-// HoldMargin is what Envoy's message timeout exceeds the longest hold by.
-const HoldMargin = holdMargin
+// HoldMargin is what Envoy's message timeout exceeds the longest hold of a
+// request by: the time to answer.
+const HoldMargin = 500 * time.Millisecond
 
 // holdRoom is the longest time Envoy waits for one answer of ours.
 func (e *Envoy) holdRoom() time.Duration {
