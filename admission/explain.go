@@ -113,12 +113,17 @@ func (x *Explain) Find(id string) (Record, bool) {
 	if !ok {
 		return Record{}, false
 	}
+	return s.copyOf(i), true
+}
+
+// copyOf is a record of its own, for readers. The shard is locked.
+func (s *explainShard) copyOf(i int) Record {
 	rec := s.ring[i]
 	if rec.quota != (QuotaView{}) {
 		q := rec.quota
 		rec.Decision.Quota = &q
 	}
-	return rec, true
+	return rec
 }
 
 // String is the room's name.

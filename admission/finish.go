@@ -252,7 +252,6 @@ func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 	f := c.floor.Load()
 	m := f.model(r)
 	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
-	p.Decision.Degraded = false
 	if len(m.pools) > 0 {
 		want := r.Policy.Classes[p.Class].Variant.Rank()
 		from, to := m.level(want)

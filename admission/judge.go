@@ -6,12 +6,6 @@ import "github.com/weirproxy/weir/breaker"
 // counts (B6).
 type Evidence = breaker.Evidence
 
-// gRPC status codes that leave open whose fault it was.
-const (
-	grpcUnknown  = 2
-	grpcDataLoss = 15
-)
-
 // Judge says how an answer of the model's ended. What the caller did wrong
 // and what was cut says nothing of the pool, good or bad.
 func Judge(e *Evidence) Result {
@@ -21,6 +15,7 @@ func Judge(e *Evidence) Result {
 	case breaker.Failure:
 		return ResultFailed
 	}
+	// Unknown and data loss leave open whose fault it was.
 	if e.Cut || e.GRPC && (e.GRPCStatus == grpcUnknown || e.GRPCStatus == grpcDataLoss) {
 		return ResultUnknown
 	}

@@ -169,7 +169,7 @@ func (l *pool) dice() float64 {
 // settlePause closes the retry queue while the breaker is not closed. The
 // lock is held.
 func (l *pool) settlePause(now time.Time) []queue.Exit {
-	open := l.breaker.View(now).State != breaker.Closed
+	open := l.breaker.Peek(now, policy.Critical).State != breaker.Closed
 	if open == l.paused {
 		return nil
 	}

@@ -43,10 +43,7 @@ func (d *Desk) precheckRefusal(r *Request, reason Reason, hint time.Duration) De
 // (identity, body, path, calls that need no seat), so that every decision is
 // counted in one place.
 func (d *Desk) Refused(r *Request, dec *Decision) {
-	now := time.Now()
-	for _, o := range d.observers {
-		o.Decided(r, dec, now)
-	}
+	d.tell(r, dec, time.Now())
 }
 
 // allOpen reports whether the breakers of all pools that the request can

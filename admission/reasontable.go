@@ -19,6 +19,7 @@ const (
 const (
 	grpcOK                = 0
 	grpcCancelled         = 1
+	grpcUnknown           = 2
 	grpcInvalidArgument   = 3
 	grpcNotFound          = 5
 	grpcPermissionDenied  = 7
@@ -26,6 +27,7 @@ const (
 	grpcUnimplemented     = 12
 	grpcInternal          = 13
 	grpcUnavailable       = 14
+	grpcDataLoss          = 15
 	grpcUnauthenticated   = 16
 )
 

@@ -8,16 +8,11 @@ func (x *Explain) Recent(n int) []Record {
 	for i := range x.shards {
 		s := &x.shards[i]
 		s.mu.Lock()
-		for id := range s.byID {
-			rec := s.ring[s.byID[id]]
-			if rec.quota != (QuotaView{}) {
-				q := rec.quota
-				rec.Decision.Quota = &q
-			}
-			all = append(all, rec)
+		for _, at := range s.byID {
+			all = append(all, s.copyOf(at))
 		}
 		s.mu.Unlock()
 	}
 	slices.SortFunc(all, func(a, b Record) int { return b.At.Compare(a.At) })
-	return all[:min(n, len(all))]
+	return all[:min(max(n, 0), len(all))]
 }

@@ -137,9 +137,7 @@ func (g *ghost) decide(now time.Time) {
 func (g *ghost) tell(now time.Time, intended Reason) {
 	dec := g.real.Decision
 	dec.Intended = intended
-	for _, o := range g.desk.observers {
-		o.Decided(g.real.Request, &dec, now)
-	}
+	g.desk.tell(g.real.Request, &dec, now)
 }
 
 // end follows the real end. A ghost that still waits ran for real all the

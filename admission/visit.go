@@ -111,7 +111,7 @@ func (v *Visit) cancel() {
 		return // decided at this moment: decide ends it
 	}
 	v.desk.giveBack(v.plan, quota.Amount{Requests: 1})
-	v.desk.heard(v.plan, now)
+	v.desk.tell(v.request, &v.plan.Decision, now)
 }
 
 // decide takes the plan's decision, once. Whoever decided calls it, without
@@ -129,7 +129,7 @@ func (v *Visit) decide(now time.Time) {
 	ready := v.ready
 	v.mu.Unlock()
 	if v.ticket.ghost == nil || v.ticket.ghost.settled() {
-		d.heard(p, now)
+		d.tell(p.Request, &p.Decision, now)
 	}
 	if ready != nil {
 		close(ready)
@@ -155,9 +155,9 @@ func (d *Desk) deliver(now time.Time, plans []*Plan) {
 	}
 }
 
-// heard tells the observers of a decision.
-func (d *Desk) heard(p *Plan, now time.Time) {
+// tell lets the observers hear of a decision.
+func (d *Desk) tell(r *Request, dec *Decision, now time.Time) {
 	for _, o := range d.observers {
-		o.Decided(p.Request, &p.Decision, now)
+		o.Decided(r, dec, now)
 	}
 }
