@@ -237,14 +237,6 @@ func bearer(values []string, most int64) (string, *refusal) {
 
 // cached is judge with the two caches in front.
 func (r *rules) cached(ctx context.Context, now time.Time, raw string, n *counts) (*verified, *refusal) {
-	if len(r.accepted.slots) == 0 {
-		n.misses.Add(1)
-		e, bad := r.judge(ctx, now, raw)
-		if bad != nil {
-			return nil, bad
-		}
-		return e.who, e.denied
-	}
 	sum := sumOf(raw)
 	if e := r.accepted.get(now, &sum); e != nil {
 		n.hits.Add(1)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -114,13 +113,9 @@ func (m *mint) claims(now time.Time) (map[string]any, error) {
 	if !ok {
 		return nil, fmt.Errorf("--class %q: want critical, standard or batch", m.class)
 	}
-	var id [16]byte
-	if _, err := rand.Read(id[:]); err != nil {
-		return nil, err
-	}
 	claims := map[string]any{
 		"iss": m.issuer, "aud": m.audiences, "iat": now.Unix(), "exp": now.Add(m.ttl).Unix(),
-		"jti": hex.EncodeToString(id[:]), "tenant": m.tenant, "class": class.String(), "scope": strings.Join(m.scopes, " "),
+		"jti": rand.Text(), "tenant": m.tenant, "class": class.String(), "scope": strings.Join(m.scopes, " "),
 	}
 	if len(m.audiences) == 1 {
 		claims["aud"] = m.audiences[0]

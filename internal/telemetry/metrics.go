@@ -55,9 +55,7 @@ type Metrics struct {
 	faults    *prometheus.CounterVec
 }
 
-const numResults = 5
-
-var resultNames = [numResults]string{"ok", "failed", "caller", "unknown", "no_answer"}
+const numResults = int(admission.ResultNoAnswer) + 1
 
 // cells caches one counter per reason and class, so that the hot path pays an
 // array look-up.
@@ -118,8 +116,8 @@ func New(tenantCap int, version string) *Metrics {
 		m.firstByte[c] = first.WithLabelValues(c.String())
 		m.seat[c] = seat.WithLabelValues(c.String())
 		m.degraded[c] = degraded.WithLabelValues(c.String())
-		for i, name := range resultNames {
-			m.ends[c][i] = ends.WithLabelValues(c.String(), name)
+		for i := range m.ends[c] {
+			m.ends[c][i] = ends.WithLabelValues(c.String(), admission.Result(i).String())
 		}
 	}
 	m.message = map[string]prometheus.Observer{}
