@@ -140,6 +140,7 @@ func (h *house) listen(p *policy.Policy) error {
 			Log:     h.log,
 		}),
 		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelWarn),
 	}
 	var err error
