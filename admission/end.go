@@ -6,7 +6,7 @@ import (
 	"github.com/weirproxy/weir/quota"
 )
 
-// Result says how an admitted request ended (B6, design section 2).
+// Result says how an admitted request ended (B6).
 type Result uint8
 
 // The results. Only ResultOK and ResultFailed are counted by the breaker.

@@ -40,7 +40,7 @@ type modelPools struct {
 const maxModels = 10000
 
 // model finds a model by name in the policy that judges the request; "" is
-// the API's model, else the policy's first (design section 5).
+// the API's model, else the policy's first.
 func (f *floor) model(r *Request) *modelPools {
 	name := r.Model
 	if name == "" && r.API != nil {

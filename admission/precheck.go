@@ -7,7 +7,7 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Precheck makes the cheap refusals of request_headers (design section 2.1):
+// Precheck makes the cheap refusals of request_headers:
 // tenant blocked, all reachable breakers open. It takes nothing and changes
 // nothing; the observers hear of a refusal. Pools are
 // reachable that serve a model of the policy which the route leaves open; of

@@ -9,7 +9,7 @@ import (
 )
 
 // Every reason has a whole row, and its status says what its action means:
-// 429 = capacity exists, wait; 503 = nothing to give (design section 4).
+// 429 = capacity exists, wait; 503 = nothing to give.
 func TestReasonTable(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 	names, codes := map[string]Reason{}, regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
@@ -72,7 +72,7 @@ func statusFits(r Reason, row Row) bool {
 }
 
 // Refusals of queue and quota are RESOURCE_EXHAUSTED: a mesh retries
-// UNAVAILABLE (design section 2).
+// UNAVAILABLE.
 func TestQueueAndQuotaAreResourceExhausted(t *testing.T) {
 	for r := QuotaRequests; r <= Deadline; r++ {
 		if got := r.Row().GRPC; got != grpcResourceExhausted {

@@ -28,7 +28,7 @@ type Request struct {
 	Deadline time.Time // the caller's; zero = none
 }
 
-// Decision is the answer (design section 4). It is a value: copies are cheap.
+// Decision is the answer. It is a value: copies are cheap.
 type Decision struct {
 	Action     Action
 	Reason     Reason
@@ -57,7 +57,7 @@ type QuotaView struct {
 // Action is what is done with a request.
 type Action uint8
 
-// The actions (design section 4).
+// The actions.
 const (
 	Admit     Action = iota
 	Degrade          // admitted on a lower precision

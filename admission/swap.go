@@ -104,8 +104,8 @@ func (c *Core) resize(now time.Time, l *pool, config queue.Config) []*Plan {
 	return gone
 }
 
-// lineConfig is a pool's line; its seats are this replica's share (design
-// section 6): rounded down, at least one.
+// lineConfig is a pool's line; its seats are this replica's share,
+// rounded down, at least one.
 func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
 	n := int64(max(p.Server.Replicas, 1))
 	c := queue.Config{Price: p.Queue.Price}

@@ -20,7 +20,7 @@ type Identity struct {
 	Metadata    MetadataSource
 }
 
-// IdentityFrom is one of the three forms of design section 2.
+// IdentityFrom is the way in which an identity comes to ext_proc.
 type IdentityFrom uint8
 
 // The forms: our ext_authz as dynamic metadata; verified inside ext_proc;

@@ -154,7 +154,7 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// The whole file of the design, with its comments' alternatives left out.
+// A file with every section.
 const wholeFile = `version: 1
 mode: enforce                        # shadow, pass
 server: {grpc: "unix:/run/weir/weir.sock", admin: "127.0.0.1:9902", adminToken: {file: admin}, drain: 25s, maxBody: 4MiB, replicas: 1}

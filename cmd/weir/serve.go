@@ -84,7 +84,7 @@ func serve(ctx context.Context, config string) error {
 	return nil
 }
 
-// drain ends the house politely (design: SIGTERM). In order: not ready;
+// drain ends the house politely. In order: not ready;
 // everybody who waits gets 503 with a hint; GOAWAY; running answers finish for
 // up to limit; what still streams is let go, uncut.
 func (h *house) drain(limit time.Duration) {

@@ -16,7 +16,7 @@ import (
 
 var ctx = context.Background()
 
-// budget is the whole time a decision may take (design rule: 10 ms).
+// budget is the whole time a decision may take (10 ms).
 const budget = 10 * time.Millisecond
 
 func claim(tenant string, n int64, limits ...policy.Limit) []quota.Claim {

@@ -1,8 +1,8 @@
 // Package redisstore keeps quota counters in Redis, for replicas that share
 // them: a single server, Sentinel or Cluster, 6.2 or later.
 //
-// Each decision is one Lua script on the keys of one slot (design rule: all
-// keys of a tenant under one hash tag), by the server's clock, idempotent by
+// Each decision is one Lua script on the keys of one slot (all keys of a tenant
+// under one hash tag), by the server's clock, idempotent by
 // the request's id. Claims in several slots are asked slot by slot, the slot
 // quota.Shared first; when a later one refuses, the earlier ones get theirs
 // back, so in between they may refuse others for it but never admit too many.
