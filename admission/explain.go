@@ -129,20 +129,12 @@ func (s *explainShard) copyOf(i int) Record {
 // String is the room's name.
 func (r Room) String() string {
 	switch r {
-	case RoomIdentity:
-		return "identity"
-	case RoomBody:
-		return "body"
-	case RoomRisk:
-		return "risk"
 	case RoomQuota:
 		return "quota"
 	case RoomBreaker:
 		return "breaker"
 	case RoomQueue:
 		return "queue"
-	case RoomGauge:
-		return "gauge"
 	}
 	return "unknown"
 }

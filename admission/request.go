@@ -72,13 +72,9 @@ type Room uint8
 
 // The rooms, in the order of a request.
 const (
-	RoomIdentity Room = iota
-	RoomBody
-	RoomRisk
-	RoomQuota
+	RoomQuota Room = iota
 	RoomBreaker
 	RoomQueue
-	RoomGauge
 )
 
 // Step is what one room saw.

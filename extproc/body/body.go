@@ -63,8 +63,6 @@ type Body struct {
 	Usage  UsageAsk
 
 	PromptBytes  int64 // UTF-8 bytes of text, escapes resolved: messages, prompt, input, tools
-	PromptRunes  int64 // characters of that text
-	CJK          int64 // Chinese, Japanese and Korean characters among them
 	PromptTokens int64 // token ids in prompt or input, exact
 	Media        int64 // parts that are not text: images, sounds, files
 

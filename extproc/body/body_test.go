@@ -206,13 +206,13 @@ func TestPromptCJK(t *testing.T) {
 	plain := mustParse(t, policy.OpenAIChat, `{"model":"m","messages":[{"content":"`+strings.Repeat("港", 3000)+`"}]}`)
 	escaped := mustParse(t, policy.OpenAIChat, `{"model":"m","messages":[{"content":"`+strings.Repeat(`\u6e2f`, 3000)+`"}]}`)
 	for _, b := range []*Body{plain, escaped} {
-		if b.CJK != 3000 || b.PromptRunes != 3000 || b.PromptBytes != 9000 {
-			t.Errorf("got CJK %d, runes %d, bytes %d; want 3000, 3000, 9000", b.CJK, b.PromptRunes, b.PromptBytes)
+		if b.PromptBytes != 9000 || b.Prompt() != 9000 {
+			t.Errorf("got bytes %d, prompt %d; want 9000, 9000", b.PromptBytes, b.Prompt())
 		}
 	}
 	b := mustParse(t, policy.OpenAIChat, `{"model":"m","messages":[{"content":"é\u00e9🚢\ud83d\udea2\n"}]}`)
-	if b.PromptBytes != 2+2+4+4+1 || b.PromptRunes != 5 || b.CJK != 0 {
-		t.Errorf("got bytes %d, runes %d, CJK %d", b.PromptBytes, b.PromptRunes, b.CJK)
+	if b.PromptBytes != 2+2+4+4+1 {
+		t.Errorf("got bytes %d, want 13", b.PromptBytes)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // prompt if asked.
 func (s *scanner) str(count bool) (escaped, ok bool) {
 	d, i := s.data, s.pos+1
-	lo, shrink, follow, cjk := i, 0, 0, 0 // follow: bytes that begin no character
+	lo, shrink := i, 0 // shrink: bytes that escapes are longer than their characters
 	for {
 		if i = plain(d, i); i >= len(d) {
 			s.pos = i
@@ -22,10 +22,7 @@ func (s *scanner) str(count bool) (escaped, ok bool) {
 		case c == '"':
 			s.pos = i + 1
 			if count {
-				n := i - lo - shrink
-				s.b.PromptBytes += int64(n)
-				s.b.PromptRunes += int64(n - follow)
-				s.b.CJK += int64(cjk)
+				s.b.PromptBytes += int64(i - lo - shrink)
 			}
 			return escaped, true
 		case c == '\\':
@@ -34,43 +31,36 @@ func (s *scanner) str(count bool) (escaped, ok bool) {
 				s.pos = i
 				return false, s.broken("an escape that is not valid")
 			}
-			w := utf8.RuneLen(r)
-			escaped, shrink, follow, i = true, shrink+n-w, follow+w-1, i+n
-			if isCJK(r) {
-				cjk++
-			}
+			escaped, shrink, i = true, shrink+n-utf8.RuneLen(r), i+n
 		case c < 0x20:
 			s.pos = i
 			return false, s.broken("a control character in a string")
 		default:
-			n, chars, wide := wideRun(d[i:])
+			n := wideRun(d[i:])
 			if n == 0 {
 				s.pos = i
 				return false, s.broken("invalid UTF-8")
 			}
-			i, follow, cjk = i+n, follow+n-chars, cjk+wide
+			i += n
 		}
 	}
 }
 
-// wideRun measures the run of characters beyond ASCII at the start of d: its
-// bytes, its characters and the CJK ones among them; n is 0 if d begins with
-// invalid UTF-8.
-func wideRun(d []byte) (n, chars, cjk int) {
+// wideRun is the length of the run of characters beyond ASCII at the start of
+// d; 0 if d begins with invalid UTF-8.
+func wideRun(d []byte) (n int) {
 	for n < len(d) && d[n] >= utf8.RuneSelf {
-		var r rune
-		size := 3
 		if c := d[n]; c > 0xE0 && c < 0xED && n+2 < len(d) && d[n+1]&0xC0 == 0x80 && d[n+2]&0xC0 == 0x80 {
-			r = rune(c&0x0F)<<12 | rune(d[n+1]&0x3F)<<6 | rune(d[n+2]&0x3F)
-		} else if r, size = utf8.DecodeRune(d[n:]); r == utf8.RuneError && size == 1 {
-			return n, chars, cjk
+			n += 3 // most of Chinese, Japanese and Korean
+			continue
 		}
-		n, chars = n+size, chars+1
-		if isCJK(r) {
-			cjk++
+		r, size := utf8.DecodeRune(d[n:])
+		if r == utf8.RuneError && size == 1 {
+			return n
 		}
+		n += size
 	}
-	return n, chars, cjk
+	return n
 }
 
 // plain returns the first position at or after i that holds a quote, a
@@ -163,33 +153,4 @@ func unescape(raw []byte) []byte {
 		i += n
 	}
 	return out
-}
-
-// isCJK reports whether r is a character of Chinese, Japanese or Korean text,
-// full-width punctuation included: such text has far fewer characters per
-// token than others.
-func isCJK(r rune) bool {
-	switch {
-	case r >= 0x3000 && r < 0xA000: // most of it
-		return true
-	case r < 0x1100:
-		return false
-	case r < 0x1200: // Hangul jamo
-		return true
-	case r < 0x2E80:
-		return false
-	case r < 0x3000: // radicals
-		return true
-	case r < 0xAC00:
-		return r >= 0xA960 && r < 0xA980
-	case r < 0xD7B0: // Hangul syllables
-		return true
-	case r < 0xF900:
-		return false
-	case r < 0xFB00: // compatibility ideographs
-		return true
-	case r < 0xFE30:
-		return false
-	}
-	return r < 0xFE50 || (r >= 0xFF00 && r < 0xFFF0) || (r >= 0x20000 && r < 0x40000)
 }
