@@ -6,10 +6,9 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-)
 
-// ownPrefix begins the names of headers that only weir may set.
-const ownPrefix = "x-weir-"
+	"github.com/weirproxy/weir/policy"
+)
 
 // call is one decoded CheckRequest: what the caller asked of Envoy.
 type call struct {
@@ -78,10 +77,8 @@ func (c call) isGRPC() bool {
 func (c call) forged() []string {
 	var out []string
 	c.names(func(n string) {
-		if len(n) < len(ownPrefix) || !strings.EqualFold(n[:len(ownPrefix)], ownPrefix) {
-			return
-		}
-		if n = strings.ToLower(n); isFieldName(n) && !slices.Contains(out, n) {
+		n = strings.ToLower(n)
+		if strings.HasPrefix(n, policy.HeaderPrefix) && isFieldName(n) && !slices.Contains(out, n) {
 			out = append(out, n)
 		}
 	})

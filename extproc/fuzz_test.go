@@ -220,3 +220,6 @@ func FuzzDecode(f *testing.F) {
 		r.desk.even(t)
 	})
 }
+
+// request reports whether p belongs to the request's direction.
+func (p phase) request() bool { return p >= requestHeaders && p <= requestTrailers }

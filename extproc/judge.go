@@ -379,7 +379,7 @@ func (c *conversation) tenantMay(name string) bool {
 func forged(h header) []string {
 	var out []string
 	for i := range h {
-		if strings.HasPrefix(h[i].name, ownPrefix) {
+		if strings.HasPrefix(h[i].name, policy.HeaderPrefix) {
 			out = append(out, h[i].name)
 		}
 	}

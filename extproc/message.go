@@ -39,9 +39,6 @@ func (p phase) String() string {
 	return "unknown"
 }
 
-// request reports whether p belongs to the request's direction.
-func (p phase) request() bool { return p >= requestHeaders && p <= requestTrailers }
-
 // bodyMode is how Envoy sends a body, after the per-route merge.
 type bodyMode uint8
 

@@ -20,7 +20,6 @@ const (
 	headerTenant    = "x-weir-tenant"
 	headerClass     = "x-weir-class"
 	headerWaited    = "x-weir-waited-ms"
-	ownPrefix       = "x-weir-"
 )
 
 // decisionNamespace is the dynamic metadata that access logs read.

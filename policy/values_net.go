@@ -39,6 +39,9 @@ func unique[T comparable](c codec[[]T]) codec[[]T] {
 	return c
 }
 
+// HeaderPrefix begins the names of headers that only weir may set.
+const HeaderPrefix = "x-weir-"
+
 var headerName = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]+$`)
 
 // headerRule keeps priority headers apart from headers that mean something
@@ -48,7 +51,7 @@ func headerRule(s string) string {
 	switch {
 	case !headerName.MatchString(s):
 		return "must be a header name"
-	case strings.HasPrefix(lower, "x-weir-"), strings.HasPrefix(lower, "x-envoy-"), lower == "authorization", lower == "host", lower == "cookie":
+	case strings.HasPrefix(lower, HeaderPrefix), strings.HasPrefix(lower, "x-envoy-"), lower == "authorization", lower == "host", lower == "cookie":
 		return "cannot be a priority header"
 	}
 	return ""

@@ -76,11 +76,9 @@ func (h *house) finished(ctx context.Context, s extproc.Summary) {
 		slog.Float64("waited_ms", milliseconds(s.Decision.Waited)),
 		slog.Float64("took_ms", milliseconds(s.Took)),
 	}
-	if r := s.Request; r != nil {
-		attrs = append(attrs, slog.String("request", r.ID), slog.String("class", r.Class.String()), slog.String("model", r.Model))
-		if r.Identity != nil {
-			attrs = append(attrs, slog.String("tenant", r.Identity.Tenant))
-		}
+	attrs = append(attrs, slog.String("request", s.Request.ID), slog.String("class", s.Request.Class.String()), slog.String("model", s.Request.Model))
+	if id := s.Request.Identity; id != nil {
+		attrs = append(attrs, slog.String("tenant", id.Tenant))
 	}
 	if s.Admitted {
 		attrs = append(attrs, slog.String("pool", s.Decision.Pool), slog.String("quant_type", string(s.Decision.Variant)),
