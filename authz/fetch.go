@@ -155,14 +155,15 @@ func newFetcher(source policy.JWKS) (*fetcher, error) {
 	return &fetcher{source.URL, &http.Client{Transport: transport, CheckRedirect: checkRedirect}}, nil
 }
 
-// checkRedirect follows at most three redirects and none from https to http:
-// whoever sits between must not give us keys.
+// checkRedirect follows at most three redirects, and without TLS only within
+// the host that the policy names: whoever sits between must not give us keys.
 func checkRedirect(next *http.Request, via []*http.Request) error {
 	if len(via) > 3 {
 		return errors.New("too many redirects")
 	}
-	if next.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
-		return errors.New("redirected from https to " + next.URL.Scheme)
+	first := via[0].URL
+	if next.URL.Scheme != "https" && (first.Scheme == "https" || next.URL.Host != first.Host) {
+		return fmt.Errorf("redirected from %s://%s to %s://%s", first.Scheme, first.Host, next.URL.Scheme, next.URL.Host)
 	}
 	return nil
 }

@@ -31,6 +31,11 @@ func TestFetcher(t *testing.T) {
 	mux.HandleFunc("/down", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, plain.URL+"/good", http.StatusFound)
 	})
+	elsewhere := httptest.NewServer(mux)
+	defer elsewhere.Close()
+	mux.HandleFunc("/elsewhere", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL+"/good", http.StatusFound)
+	})
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, pemOf(secure.Certificate().Raw), 0o600); err != nil {
 		t.Fatal(err)
@@ -44,6 +49,7 @@ func TestFetcher(t *testing.T) {
 		{"https with its CA", secure.URL + "/good", ca, true},
 		{"https without its CA", secure.URL + "/good", "", false},
 		{"https to http", secure.URL + "/down", ca, false},
+		{"http to another host", plain.URL + "/elsewhere", "", false},
 		{"endless redirects", plain.URL + "/loop", "", false},
 		{"500 with a body", plain.URL + "/500", "", false},
 		{"404", plain.URL + "/none", "", false},
