@@ -26,12 +26,12 @@ demo: build ## Envoy, weir and a simulated model pool under a burst of four time
 	@envoy=$$(build/envoy 1.40.0) && exec ./bin/weir demo --envoy "$$envoy"
 
 test: ## the gate: every test with -race, real Redis, Envoy 1.40.0 and 1.36.4
-	@envoys="$$(build/envoy $(ENVOY_GATE) | tr '\n' ' ')" && redis="$$(build/redis)" && openai="$$(build/openai)" && \
+	@build/cc && envoys="$$(build/envoy $(ENVOY_GATE) | tr '\n' ' ')" && redis="$$(build/redis)" && openai="$$(build/openai)" && \
 	go vet ./... && \
 	WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" OPENAI_PATH="$$openai" go test -race -timeout 18m ./...
 
 test-envoys: ## the tests through a real Envoy, on all five releases
-	@envoys="$$(build/envoy $(ENVOY_ALL) | tr '\n' ' ')" && redis="$$(build/redis)" && openai="$$(build/openai)" && \
+	@build/cc && envoys="$$(build/envoy $(ENVOY_ALL) | tr '\n' ' ')" && redis="$$(build/redis)" && openai="$$(build/openai)" && \
 	WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" OPENAI_PATH="$$openai" go test -race -timeout 60m -count=1 ./examples/...
 
 bench: ## Go benchmarks, then the end-to-end ratios in bench/results.json
