@@ -4,7 +4,7 @@ import "slices"
 
 // Recent gives copies of at most n decisions, the latest first.
 func (x *Explain) Recent(n int) []Record {
-	var all []Record
+	all := []Record{} // in JSON a list, also when empty
 	for i := range x.shards {
 		s := &x.shards[i]
 		s.mu.Lock()

@@ -67,7 +67,10 @@ func runDemo(ctx context.Context, out io.Writer, o demo.Options) error {
 			"scope": "llm_service chat_completion completion embedding",
 		})
 	}
-	return demo.Run(ctx, o)
+	if err := demo.Run(ctx, o); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil // stopped by its user
 }
 
 // isTerminal reports whether somebody watches.
