@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -67,6 +68,9 @@ func TestLogReaderGone(t *testing.T) {
 			envoytest.Eventually(t, 10*time.Second, "the broken policy is seen", func() bool { return w.metric("weir_policy_last_reload_success") == 0 })
 			write(strings.Replace(good, "requests: 8", "requests: 9", 1))
 			envoytest.Eventually(t, 10*time.Second, "the next policy is in force", func() bool { return w.metric("weir_policy_last_reload_success") == 1 })
+			if signal.Ignored(c.end) {
+				c.end = syscall.SIGTERM // under nohup weir is to outlive its terminal
+			}
 			if err := weir.Process.Signal(c.end); err != nil {
 				t.Fatal(err)
 			}
