@@ -28,7 +28,9 @@ demo: build ## Envoy, weir and a simulated model pool under a burst of four time
 test: ## the gate: every test with -race, real Redis, Envoy 1.40.0 and 1.36.4
 	@build/cc && envoys="$$(build/envoy $(ENVOY_GATE) | tr '\n' ' ')" && redis="$$(build/redis)" && openai="$$(build/openai)" && \
 	go vet ./... && \
-	WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" OPENAI_PATH="$$openai" go test -race -timeout 18m ./...
+	export WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" OPENAI_PATH="$$openai" && \
+	go test -race -timeout 18m $$(go list ./... | grep -v /examples) && \
+	go test -race -timeout 18m -count=1 ./examples/...  # they run the built weir, which the test cache does not see
 
 test-envoys: ## the tests through a real Envoy, on all five releases
 	@build/cc && envoys="$$(build/envoy $(ENVOY_ALL) | tr '\n' ' ')" && redis="$$(build/redis)" && openai="$$(build/openai)" && \
