@@ -46,7 +46,7 @@ lint: ## gofmt, vet, golangci-lint
 	@test -x .tools/golangci-lint-$(GOLANGCI) || { echo "building golangci-lint $(GOLANGCI) (some minutes, once) ..."; \
 	  GOBIN=$$PWD/.tools go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI) && \
 	  mv .tools/golangci-lint .tools/golangci-lint-$(GOLANGCI); }
-	@.tools/golangci-lint-$(GOLANGCI) run
+	@GOLANGCI_LINT_CACHE=$$PWD/.tools/lint-cache .tools/golangci-lint-$(GOLANGCI) run  # a cache shared by trees names files of the other tree
 
 vuln: ## known vulnerabilities in what we call
 	@build/vuln $(GOVULN)
