@@ -16,6 +16,7 @@ const (
 	ResultCaller                 // the caller left or was at fault (4xx included): never counted, as failure or success
 	ResultUnknown                // cut without a word: never counted
 	ResultNoAnswer               // local reply before the model saw it: full refund (counted when Failed is set)
+	ResultStage                  // E4: a weir further down refused: full refund, never counted
 )
 
 // String is the result's name in metrics.
@@ -31,6 +32,8 @@ func (r Result) String() string {
 		return "unknown"
 	case ResultNoAnswer:
 		return "no_answer"
+	case ResultStage:
+		return "stage"
 	}
 	return "unknown"
 }
@@ -79,7 +82,7 @@ func (e *End) counted() (failed, ok bool) {
 func (e *End) charge(in, out int64) quota.Amount {
 	u := &e.Usage
 	switch {
-	case e.Result == ResultNoAnswer || u.Refund:
+	case e.Result == ResultNoAnswer || e.Result == ResultStage || u.Refund:
 		return quota.Amount{}
 	case u.Total > 0:
 		a := quota.Amount{Requests: 1, Input: min(in, u.Total)}

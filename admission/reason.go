@@ -16,6 +16,7 @@ const (
 	DegradedExpiry         // MaxWait ended, a lower pool had a free seat (P3, V2)
 	DegradedBreaker        // breaker open at the soft level (B1, V2)
 	DegradedVariant        // the model has no pool of the class's precision or above (V1)
+	AdmittedLane           // the breaker is open and the priority lane has a seat (P8)
 	Queued                 // only as Intended in shadow: would be waiting
 
 	// The tenant's ledger (T7).
@@ -34,6 +35,7 @@ const (
 	ExpiredDegrade
 	ExpiredRetry
 	RetryFull
+	NonStreamingFull // P7: no seat within nonStreaming.maxWait
 	Deadline
 	TooLarge
 

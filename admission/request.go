@@ -20,6 +20,9 @@ type Request struct {
 	Class    policy.Class // after P1: token, headers, route
 	Colour   policy.Colour
 	Stream   bool
+	Priority bool   // P8: carries a priority header that its token allows (class critical or colour red)
+	Attempt  int    // how many tries the caller says came before this one; a claim, believed only among the tenant's own
+	Session  string // the session it belongs to, by the caller's word; "" = none
 	GRPC     bool
 	Prompt   int64     // bytes of prompt text (0 = unknown: API.Cost counts)
 	MaxOut   int64     // the caller's own output cap over all choices; 0 = none

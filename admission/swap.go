@@ -74,7 +74,7 @@ func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool
 	l.spec.Store(spec)
 	config := lineConfig(p, spec)
 	l.seats.Store(&config.Seats)
-	l.line = queue.New(config)
+	l.line = queue.New(config, rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
 	if c.echo != nil {
 		l.breaker = c.echo.Breaker(spec.Name)
 	}

@@ -8,6 +8,14 @@ import (
 // DefaultTier is the tier of tenants without one (P9's middle).
 const DefaultTier = "silver"
 
+// defaultNotice is what a client of a degraded answer reads (V2).
+const defaultNotice = "served at lower precision: accuracy within 0.3 %, coherence 5-8 % lower"
+
+// tierShares are P9's, for tiers that do not say another.
+func tierShares() map[string]Ratio {
+	return map[string]Ratio{"gold": 0.2, DefaultTier: 0.6, "bronze": 0.2}
+}
+
 // tierWords are the tiers that are always there, of weight 1 unless the
 // policy says another.
 func tierWords() []string { return []string{"gold", DefaultTier, "bronze"} }
@@ -28,8 +36,10 @@ func base() *Policy {
 		Gauge:      defaultGauge(),
 		Breaker:    defaultBreaker(),
 		Estimate:   Estimate{BytesPerToken: 4, MinBytesPerToken: 1, MaxBytesPerToken: 8, Output: 512, MaxOutput: 4096},
-		RetryAfter: RetryAfter{Jitter: 0.2, Max: time.Minute},
+		RetryAfter: RetryAfter{Jitter: 0.2, Max: time.Minute, Share: 0.5, Grace: 5 * time.Second},
 		Metering:   Metering{IncludeUsage: true, MaxEvent: 1 << 20},
+		Shares:     Shares{Priority: 0.1, Streaming: 1},
+		Variants:   Variants{Flip: 5 * time.Second, SessionFor: 10 * time.Minute, Notice: defaultNotice},
 		Telemetry:  Telemetry{LogLevel: "info", Tenants: 50, Explain: 1000},
 
 		PriorityHeaders: []string{"X-DeepSeek-Priority", "X-Traffic-Color"},
@@ -116,6 +126,8 @@ func defaultQueue() Queue {
 		ColdStartFor: 30 * time.Second,
 		RetryQueue:   RetryQueue{Limit: 5 * time.Second, Length: 200},
 		Price:        ByTokens,
+		Order:        Order{CheapTokens: 50, CheapTime: 100 * time.Millisecond, Streaming: true, Ageing: 100 * time.Millisecond},
+		Watchdog:     Watchdog{After: 10 * time.Second, Step: 0.1, Max: 0.5},
 	}
 }
 
@@ -195,7 +207,7 @@ func (p *Policy) complete() {
 	p.Tiers = slices.Clip(p.Tiers)
 	for _, name := range tierWords() {
 		if !hasTier(p, name) {
-			p.Tiers = append(p.Tiers, Tier{Name: name, Weight: 1})
+			p.Tiers = append(p.Tiers, Tier{Name: name, Weight: 1, Share: tierShares()[name]})
 		}
 	}
 	p.Queue.complete()
@@ -223,6 +235,21 @@ func (a *API) complete() {
 func (k Kind) fixedCost() bool { return k == JSON || k == GRPC || k == Opaque }
 
 func (p *Pool) complete() {
+	if p.Adaptive != nil {
+		p.Seats.Requests = p.Adaptive.Min
+		if p.Adaptive.TTFT == 0 {
+			p.Adaptive.TTFT = 2 * time.Second
+		}
+	}
+	if p.Cost.Base == 0 {
+		p.Cost.Base = 1
+	}
+	if p.Cost.SLA == 0 {
+		p.Cost.SLA = 500 * time.Millisecond
+	}
+	if p.Rate == 0 {
+		p.Rate = 1
+	}
 	if p.Cluster == "" {
 		p.Cluster = p.Name
 	}

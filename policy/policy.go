@@ -29,6 +29,10 @@ type Policy struct {
 	RetryAfter RetryAfter
 	Metering   Metering
 	Telemetry  Telemetry
+	Shares     Shares
+	Variants   Variants
+
+	NonStreaming *NonStreaming // P7; nil = off
 
 	PriorityHeaders []string // P1: headers that may lower the class, or raise it up to what the token allows
 	Upgrade         Upgrade  // Connection: Upgrade requests

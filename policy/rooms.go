@@ -13,6 +13,48 @@ type Queue struct {
 	ColdStartFor time.Duration
 	RetryQueue   RetryQueue
 	Price        Price
+	Order        Order
+	Headroom     Ratio    // T13: seats kept free, off the top; default 0
+	Watchdog     Watchdog // Q9
+}
+
+// Order is the order inside one flow (P4, P6): quick requests first, streaming
+// ones next. Nobody is overtaken by one who came more than Ageing later.
+type Order struct {
+	CheapTokens int64         // P4: a cap on output below this is quick; 50
+	CheapTime   time.Duration // P4: a predicted run time below this is quick; 100ms
+	Streaming   bool          // P6: streaming requests go ahead of the rest; true
+	Ageing      time.Duration // the largest advantage; 100ms; 0 = first come first served
+}
+
+// Watchdog raises the seats of a pool whose engine is idle while requests
+// wait (Q9), by Step of the seats each After, at most by Max above them.
+type Watchdog struct {
+	After     time.Duration // 10s; 0 = off
+	Step, Max Ratio         // 10 %, 50 %
+}
+
+// Shares divide a pool's seats (P6, P8, P9), headroom off the top. Idle
+// shares are lent and come back with the next freed seats.
+type Shares struct {
+	Priority  Ratio // P8: seats kept for requests with the priority header; 10 %
+	Streaming Ratio // P6: what streaming requests may hold of their tier's seats while others of it wait; 1 = no bound
+}
+
+// NonStreaming is P7: a request that does not stream takes a free seat of
+// Variant, else waits at most MaxWait, else 429. It goes before P3.
+type NonStreaming struct {
+	Variant Variant       // fp16
+	MaxWait time.Duration // 200ms
+}
+
+// Variants is how a variant is chosen beyond the class's own (V1-V3).
+type Variants struct {
+	ByCost     bool          // V3: the cheapest pool at or below the class's variant; default false
+	Flip       time.Duration // a choice by cost stands at least so long; 5s
+	Session    string        // header that names a session, which keeps its variant while it can; "" = none
+	SessionFor time.Duration // how long a silent session is remembered; 10m
+	Notice     string        // text of x-weir-notice on degraded answers; "" = none
 }
 
 // Length is Q1's line: clamp(Intercept - Slope*pressure%, Min, Max).
@@ -76,6 +118,8 @@ type RetryAfter struct {
 	Fractional bool          // literal: Retry-After: 1.5
 	Jitter     Ratio         // 20 %
 	Max        time.Duration // 60s
+	Share      Ratio         // Q5: of the drain rate, what callers who come back at their hints may take; 50 %; 0 = nothing is booked
+	Grace      time.Duration // how long after its instant a booking waits for its caller; 5s
 }
 
 // Metering is the usage meter's policy.

@@ -23,12 +23,14 @@ const (
 	ExpireDrop Expiry = iota
 	ExpireDegrade
 	ExpireRetry
+	ExpireReject // P7: 429; not in the file
 )
 
 // Tier weighs tenants inside a class (P2).
 type Tier struct {
 	Name   string
 	Weight float64 // default 1
+	Share  Ratio   // P9: of a pool's seats, guaranteed to the tier as a group; gold 20 %, silver 60 %, bronze 20 %, others 0
 }
 
 // TenantRule overrides what the token claims; the first match wins.

@@ -56,9 +56,38 @@ type Pool struct {
 	Cluster   string            // Envoy cluster; default Name
 	Subset    map[string]string // envoy.lb metadata, when pools share a cluster
 	Seats     Seats
+	Adaptive  *Adaptive     // Q9: the number of seats follows the engine; nil = fixed
 	MaxHold   time.Duration // longest a seat is held; default 10m
 	Telemetry []TelemetrySource
+	Cost      Cost           // V3
+	Rate      Ratio          // V2: what one of its tokens costs in token quotas; default 1
+	Priority  EnginePriority // whether its engine takes a priority in the body
+	Stage     bool           // E4: another weir stands behind this cluster; its refusals travel up
 }
+
+// Adaptive bounds the seats of a pool that follows its engine (Q9). The seats
+// start at Min and stay within Min..Max, over all replicas.
+type Adaptive struct {
+	Min, Max int64
+	TTFT     time.Duration // target of the 95th percentile of time to first token; default 2s
+}
+
+// Cost is what choosing a pool costs (V3): Base * (1 + min(1, max(0, (latency
+// - SLA) / SLA))), latency being the pool's recent time to first token.
+type Cost struct {
+	Base float64       // default 1
+	SLA  time.Duration // default 500ms
+}
+
+// EnginePriority says in which form an engine is told a request's class.
+type EnginePriority uint8
+
+// NoPriority tells nothing; VLLMPriority sets the body's "priority" (lower =
+// earlier): the class's number, -1 for red.
+const (
+	NoPriority EnginePriority = iota
+	VLLMPriority
+)
 
 // Variant is a precision. Higher rank = higher precision.
 type Variant string

@@ -11,7 +11,7 @@ import (
 // Goal: at most 0.2 µs and no allocation for an offer with a free seat and
 // its release.
 func BenchmarkSeatAtOnce(b *testing.B) {
-	l := New(standardConfig(64, 400000))
+	l := New(standardConfig(64, 400000), nil)
 	w := waiter(policy.Standard, "a")
 	now := at(0)
 	b.ReportAllocs()
@@ -26,7 +26,7 @@ func BenchmarkSeatAtOnce(b *testing.B) {
 func BenchmarkWakeOf5000(b *testing.B) {
 	for _, tenants := range []int{1, 100, 5000} {
 		b.Run(fmt.Sprint("tenants=", tenants), func(b *testing.B) {
-			l := New(standardConfig(1, 0))
+			l := New(standardConfig(1, 0), nil)
 			bounds := Bounds{Length: 6000, Soft: 5900, PerTenant: 0.5}
 			running := waiter(policy.Standard, "a")
 			l.Offer(at(0), running, bounds)
@@ -64,7 +64,7 @@ func prepared(l *Line, w *Waiter) *Waiter {
 
 // An offer that is refused while 4,000 wait.
 func BenchmarkRefusal(b *testing.B) {
-	l := New(standardConfig(1, 0))
+	l := New(standardConfig(1, 0), nil)
 	bounds := Bounds{Length: 6000, Soft: 4000, PerTenant: 0.5}
 	l.Offer(at(0), waiter(policy.Standard, "a"), bounds)
 	for i := range 5000 {

@@ -33,7 +33,7 @@ func waiter(c policy.Class, tenant string) *Waiter {
 // full is a line whose only seats are taken at the epoch.
 func full(t *testing.T, c Config) (*Line, []*Waiter) {
 	t.Helper()
-	l := New(c)
+	l := New(c, nil)
 	var held []*Waiter
 	for range c.Seats.Requests {
 		w := waiter(policy.Standard, "holder")
@@ -317,7 +317,7 @@ func TestMisuse(t *testing.T) {
 	mustRefuse(t, l, at(0), w, wide, Full)
 	mustRefuse(t, l, at(0), held[0], wide, Full)
 	mustRefuse(t, l, at(0), &Waiter{Class: 7, MaxWait: ms}, wide, Full)
-	other := New(standardConfig(1, 0))
+	other := New(standardConfig(1, 0), nil)
 	if exits := other.Release(at(0), held[0]); exits != nil {
 		t.Fatalf("%+v", exits)
 	}

@@ -26,7 +26,7 @@ type pair struct {
 func newPair(t *rapid.T) *pair {
 	cfg := standardConfig(rapid.Int64Range(0, 4).Draw(t, "requests"), rapid.SampledFrom([]int64{0, 10, 30}).Draw(t, "tokens"))
 	cfg.Price = policy.Price(rapid.IntRange(0, 1).Draw(t, "price"))
-	p := &pair{t: t, l: New(cfg), m: &model{cfg: cfg}, left: map[*Waiter]int{}}
+	p := &pair{t: t, l: New(cfg, nil), m: &model{cfg: cfg}, left: map[*Waiter]int{}}
 	p.same(p.l.Advance(at(0)), nil)
 	return p
 }

@@ -80,7 +80,7 @@ func (p *pulse) step(now time.Duration, perSecond float64) {
 // most, nobody waits longer than its class may, seats are never idle, and the
 // hints tell about the time in which the line clears.
 func TestPulse(t *testing.T) {
-	p := &pulse{l: New(standardConfig(60, 0)), r: dice(11), refused: map[Refusal]int{}}
+	p := &pulse{l: New(standardConfig(60, 0), nil), r: dice(11), refused: map[Refusal]int{}}
 	for now := time.Duration(0); now < 60*time.Second; now += ms {
 		rate := 300.0
 		if now >= 20*time.Second && now < 30*time.Second {

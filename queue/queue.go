@@ -64,6 +64,7 @@
 package queue
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
@@ -75,6 +76,29 @@ type Config struct {
 	Weights  [policy.NumClasses]int           // P2; less than 1 counts as 1
 	MaxWaits [policy.NumClasses]time.Duration // W of the class caps
 	Price    policy.Price
+	Shares   Shares
+	Booking  Booking
+}
+
+// Shares divide the seats (P6, P8, P9, T13): Headroom off the top, Priority
+// of the rest, Groups the remainder. The zero value is one group that has all.
+type Shares struct {
+	Headroom  policy.Ratio
+	Priority  policy.Ratio // guaranteed to waiters with Priority set
+	Groups    []Group      // the tiers; none = one group
+	Streaming policy.Ratio // most of a group's seats that streaming waiters hold while others of the group wait; 0 or 1 = no bound
+}
+
+// Group is a tier's part of the seats that are left (P9).
+type Group struct {
+	Share policy.Ratio // guaranteed; 0 = only what others leave
+}
+
+// Booking is how retry hints are made true (Q5). The zero value books nothing.
+type Booking struct {
+	Share policy.Ratio  // of the drain rate, given to callers who come back
+	Grace time.Duration // how long a due booking waits for its caller
+	Max   time.Duration // the longest hint
 }
 
 // Line is the waiting room of one pool: queue and seats. It is a core: not
@@ -85,6 +109,7 @@ type Config struct {
 // that finds expired waiters, a Cancel that unblocks those behind) is kept
 // for the next Advance, and Next is due at once. So after every call ask Next.
 type Line struct {
+	rng      *rand.Rand // nil = none
 	cfg      Config
 	base     time.Time // of all instants below
 	started  bool
@@ -109,9 +134,10 @@ type Line struct {
 	drain drain
 }
 
-// New makes an empty line.
-func New(c Config) *Line {
-	l := &Line{}
+// New makes an empty line. rng spreads hints within their slots; the line owns
+// it from now on. nil = hints at the beginning of their slots.
+func New(c Config, rng *rand.Rand) *Line {
+	l := &Line{rng: rng}
 	l.reshape(c)
 	return l
 }

@@ -193,7 +193,7 @@ func TestHintWithoutMeasurement(t *testing.T) {
 	if o.Hint != 250*ms { // 4 seats of a second each
 		t.Fatalf("hint %v", o.Hint)
 	}
-	empty := New(Config{})
+	empty := New(Config{}, nil)
 	if o := empty.Offer(at(0), waiter(policy.Standard, "a"), Bounds{}); o.Refusal != Full || o.Hint <= 0 || o.Hint > maxWait {
 		t.Fatalf("no seats at all: %+v", o)
 	}
@@ -202,7 +202,7 @@ func TestHintWithoutMeasurement(t *testing.T) {
 // Predict counts the fair order: a critical call does not wait for the whole
 // batch backlog.
 func TestPredictByFairOrder(t *testing.T) {
-	l := New(standardConfig(1, 0))
+	l := New(standardConfig(1, 0), nil)
 	if d := l.Predict(at(0), policy.Standard); d != 0 {
 		t.Fatalf("free seat: %v", d)
 	}

@@ -9,7 +9,7 @@ import (
 // Q9: tokens. The next in order that does not fit blocks those behind it, so
 // that a large request is served in the end; what can never fit is refused.
 func TestTokensInOrder(t *testing.T) {
-	l := New(standardConfig(10, 100))
+	l := New(standardConfig(10, 100), nil)
 	take := func(tokens int64) *Waiter {
 		w := waiter(policy.Standard, "a")
 		w.Tokens = tokens
@@ -41,7 +41,7 @@ func TestTokensInOrder(t *testing.T) {
 // asks to be advanced at once.
 func TestUnblockedByCancelOrExpiry(t *testing.T) {
 	for _, expire := range []bool{false, true} {
-		l := New(standardConfig(10, 100))
+		l := New(standardConfig(10, 100), nil)
 		run := waiter(policy.Standard, "a")
 		run.Tokens = 60
 		l.Offer(at(0), run, wide)
@@ -89,7 +89,7 @@ func TestConfigure(t *testing.T) {
 
 // A pool that shrinks below a waiter's tokens serves it with all it has.
 func TestShrunkBelowAWaiter(t *testing.T) {
-	l := New(standardConfig(4, 100))
+	l := New(standardConfig(4, 100), nil)
 	run, w := waiter(policy.Standard, "a"), waiter(policy.Standard, "b")
 	run.Tokens, w.Tokens = 50, 90
 	l.Offer(at(0), run, wide)

@@ -20,8 +20,13 @@ type Waiter struct {
 	Bytes    int64         // of body held while waiting
 	MaxWait  time.Duration // in the line; 0 = do not wait
 	OnExpiry policy.Expiry
-	Deadline time.Time // the caller's own; zero = none
-	Owner    any       // the desk's entry; not looked at
+	Deadline time.Time     // the caller's own; zero = none
+	Group    int           // index in Config.Shares.Groups (P9); out of range = the last
+	Stream   bool          // P6
+	Priority bool          // P8: may use the priority lane
+	Handicap time.Duration // P4, P6: how much later than it came it is taken to have come, among its flow
+	Returns  bool          // the caller says that it comes back after a refusal (Q5)
+	Owner    any           // the desk's entry; not looked at
 
 	node // the line's own bookkeeping
 }
@@ -139,7 +144,7 @@ type Offered struct {
 	Refusal  Refusal
 	Granted  bool          // has a seat now
 	Position int           // 1-based place in the fair order where it waits, by the weights of those who wait now
-	Hint     time.Duration // when a refused caller would be let in: position / drain rate; unjittered
+	Hint     time.Duration // when a refused caller would be let in: position / drain rate; within its slot
 }
 
 // Exit is a waiter that left the line.
