@@ -63,8 +63,8 @@ func (c *call) length(natural, limit int) int {
 
 // submit puts the request into the machine, unless it can never fit.
 func (c *call) submit(seq *sequence) error {
-	if room := c.sim.cfg.Engine.KVTokens; seq.kv() > room {
-		return fmt.Errorf("this model's maximum context length is %d tokens, the request needs %d", room, seq.kv())
+	if room := c.sim.cfg.Engine.KVTokens; seq.KV() > room {
+		return fmt.Errorf("this model's maximum context length is %d tokens, the request needs %d", room, seq.KV())
 	}
 	c.seq = seq
 	c.sim.engine.submit(seq)
@@ -79,11 +79,11 @@ func (c *call) step() (bool, error) {
 		d := Count{}
 		if !c.promptBooked {
 			c.promptBooked = true
-			d.Prompt = int64(c.seq.prompt)
+			d.Prompt = int64(c.seq.Prompt)
 		}
 		if more {
 			c.steps++
-			d.Output = int64(c.seq.width)
+			d.Output = int64(c.seq.Width)
 		}
 		c.book(d)
 		return more, nil
@@ -123,7 +123,7 @@ func (c *call) leave() {
 		if !c.promptBooked {
 			d.Prompt = int64(read)
 		}
-		d.Output = int64((made - c.steps) * c.seq.width)
+		d.Output = int64((made - c.steps) * c.seq.Width)
 	}
 	if !c.ended {
 		d.Aborted = 1
@@ -149,7 +149,7 @@ func (c *call) pause(d time.Duration) error {
 }
 
 // half is the number of steps after which a fault in the middle strikes.
-func (c *call) half() int { return c.seq.output / 2 }
+func (c *call) half() int { return c.seq.Output / 2 }
 
 // text is the content of step i.
 func (c *call) text(i int) string { return c.sim.words[i%len(c.sim.words)] + " " }
@@ -157,7 +157,7 @@ func (c *call) text(i int) string { return c.sim.words[i%len(c.sim.words)] + " "
 // whole is the content of one choice.
 func (c *call) whole() string {
 	var b strings.Builder
-	for i := range c.seq.output {
+	for i := range c.seq.Output {
 		b.WriteString(c.text(i))
 	}
 	return b.String()

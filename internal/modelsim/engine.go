@@ -3,7 +3,6 @@ package modelsim
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 )
@@ -37,42 +36,30 @@ func set[T int | int64 | float64 | time.Duration](v *T, preset T) {
 
 // sequence is one request inside the engine.
 type sequence struct {
-	prompt int // tokens to read
-	output int // steps that yield tokens; 0 = reading only
-	width  int // tokens a step yields (choices); at least 1
+	Sequence
 
 	// steps has room for every step, so the engine never waits for a reader.
 	// It is closed after the last one.
 	steps chan struct{}
-
-	read int // prompt tokens read; engine's lock
-	made int // steps made; engine's lock
-	gone bool
 }
 
 func newSequence(prompt, output, width int) *sequence {
-	return &sequence{prompt: prompt, output: output, width: width, steps: make(chan struct{}, output)}
+	s := &sequence{
+		Sequence: Sequence{Prompt: prompt, Output: output, Width: width},
+		steps:    make(chan struct{}, output),
+	}
+	s.Owner = s
+	return s
 }
 
-// kv is the share of the cache that a sequence holds from start to end.
-func (s *sequence) kv() int64 { return int64(s.prompt) + int64(s.output)*int64(s.width) }
-
-// engine is a machine under continuous batching: each step yields one token
-// of every running sequence and reads a piece of new prompts; a step takes
-// longer the more sequences run. A sequence starts in order of arrival when
-// the batch has a place and the cache has room for all it may need; until
-// then it waits inside the engine.
+// engine is the shell of a batch: it gives it a clock and a lock, and tells
+// each sequence of its steps.
 type engine struct {
-	cfg   EngineConfig
 	speed float64
-	rng   *rand.Rand // loop only
 	wake  chan struct{}
 
-	mu      sync.Mutex
-	waiting []*sequence
-	running []*sequence
-	kvUsed  int64
-	load    Load
+	mu    sync.Mutex
+	batch *Batch
 }
 
 // Load is the state of the machine: a snapshot, and counters since the start.
@@ -89,17 +76,16 @@ type Load struct {
 
 func newEngine(cfg EngineConfig, speed float64, seed uint64) *engine {
 	return &engine{
-		cfg:   cfg,
 		speed: speed,
-		rng:   rand.New(rand.NewPCG(seed, 1)),
 		wake:  make(chan struct{}, 1),
+		batch: NewBatch(cfg, rand.New(rand.NewPCG(seed, 1))),
 	}
 }
 
 // submit puts a sequence behind the others.
 func (e *engine) submit(s *sequence) {
 	e.mu.Lock()
-	e.waiting = append(e.waiting, s)
+	e.batch.Submit(&s.Sequence)
 	e.mu.Unlock()
 	select {
 	case e.wake <- struct{}{}:
@@ -112,26 +98,14 @@ func (e *engine) submit(s *sequence) {
 func (e *engine) leave(s *sequence) (read, made int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !s.gone {
-		s.gone = true
-		if i := slices.Index(e.waiting, s); i >= 0 {
-			e.waiting = slices.Delete(e.waiting, i, i+1)
-		} else if i := slices.Index(e.running, s); i >= 0 {
-			e.running = slices.Delete(e.running, i, i+1)
-			e.kvUsed -= s.kv()
-		}
-	}
-	return s.read, s.made
+	return e.batch.Leave(&s.Sequence)
 }
 
 // snapshot is the load now.
 func (e *engine) snapshot() Load {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.load
-	l.Running, l.Waiting = len(e.running), len(e.waiting)
-	l.KVUsed, l.KVTokens = e.kvUsed, e.cfg.KVTokens
-	return l
+	return e.batch.Load()
 }
 
 // loop makes steps until ctx ends. Steps follow each other without a gap
@@ -141,7 +115,7 @@ func (e *engine) loop(ctx context.Context) {
 	defer timer.Stop()
 	var due time.Time
 	for {
-		length, reading := e.begin()
+		length := e.begin()
 		if length == 0 {
 			due = time.Time{}
 			select {
@@ -159,68 +133,34 @@ func (e *engine) loop(ctx context.Context) {
 		timer.Reset(due.Sub(now))
 		select {
 		case <-timer.C:
-			e.finish(length, reading)
+			e.finish()
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// begin admits sequences and says how long the coming step takes (in real
-// time; 0 = nothing to do) and which sequences read how much of their prompt.
-func (e *engine) begin() (length time.Duration, reading map[*sequence]int) {
+// begin begins a step and says how long it takes in real time; 0 = there is
+// nothing to do.
+func (e *engine) begin() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(e.waiting) > 0 && len(e.running) < e.cfg.Running && e.kvUsed+e.waiting[0].kv() <= e.cfg.KVTokens {
-		e.kvUsed += e.waiting[0].kv()
-		e.running = append(e.running, e.waiting[0])
-		e.waiting = slices.Delete(e.waiting, 0, 1)
+	step := e.batch.Begin()
+	if step == 0 {
+		return 0
 	}
-	if len(e.running) == 0 {
-		return 0, nil
-	}
-	left := e.cfg.PrefillChunk
-	for _, s := range e.running {
-		if n := min(s.prompt-s.read, left); n > 0 {
-			if reading == nil {
-				reading = make(map[*sequence]int)
-			}
-			reading[s] = n
-			left -= n
-		}
-	}
-	step := e.cfg.StepBase + time.Duration(len(e.running))*e.cfg.StepPerSequence +
-		time.Duration(e.cfg.PrefillChunk-left)*e.cfg.PrefillPerToken
-	if e.cfg.Jitter > 0 {
-		step = time.Duration(float64(step) * (1 + e.cfg.Jitter*(2*e.rng.Float64()-1)))
-	}
-	return max(time.Duration(float64(step)/e.speed), time.Nanosecond), reading
+	return max(time.Duration(float64(step)/e.speed), time.Nanosecond)
 }
 
-// finish ends a step: sequences that have read their prompt yield a token.
-func (e *engine) finish(length time.Duration, reading map[*sequence]int) {
+// finish ends a step and tells those who yielded a token, and who is through.
+func (e *engine) finish() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.load.Steps++
-	e.load.Busy += time.Duration(float64(length) * e.speed)
-	e.running = slices.DeleteFunc(e.running, func(s *sequence) bool {
-		n := reading[s]
-		s.read += n
-		e.load.PromptTokens += int64(n)
-		if s.read < s.prompt {
-			return false
-		}
-		if s.made < s.output {
-			s.made++
-			e.load.OutputTokens += int64(s.width)
-			s.steps <- struct{}{}
-		}
-		if s.made < s.output {
-			return false
-		}
-		s.gone = true
-		e.kvUsed -= s.kv()
-		close(s.steps)
-		return true
-	})
+	_, done := e.batch.Finish()
+	for s := range e.batch.Yielded() {
+		s.Owner.(*sequence).steps <- struct{}{}
+	}
+	for _, s := range done {
+		close(s.Owner.(*sequence).steps)
+	}
 }

@@ -82,7 +82,7 @@ func (s *Sim) infer(ctx context.Context, in *structpb.Struct) (*structpb.Struct,
 		}
 		out = inferAnswer(model, c.whole(), c.finish)
 		c.addUsage(out)
-		return c.end(Count{Finished: 1, Delivered: int64(c.seq.output)}, func() error { return nil })
+		return c.end(Count{Finished: 1, Delivered: int64(c.seq.Output)}, func() error { return nil })
 	})
 	return out, err
 }
@@ -198,8 +198,8 @@ func (c *call) addUsage(out *structpb.Struct) {
 		return
 	}
 	out.Fields["usage"] = structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-		"prompt_tokens":     structpb.NewNumberValue(float64(c.seq.prompt)),
-		"completion_tokens": structpb.NewNumberValue(float64(c.seq.output)),
+		"prompt_tokens":     structpb.NewNumberValue(float64(c.seq.Prompt)),
+		"completion_tokens": structpb.NewNumberValue(float64(c.seq.Output)),
 	}})
 }
 

@@ -179,8 +179,8 @@ func (c *call) head(q *request, a api, object string) completion {
 
 // usage is the count after so many steps, as JSON.
 func (c *call) usage(steps int) json.RawMessage {
-	out := steps * c.seq.width
-	return encode(usage{Prompt: c.seq.prompt, Completion: &out, Total: c.seq.prompt + out})
+	out := steps * c.seq.Width
+	return encode(usage{Prompt: c.seq.Prompt, Completion: &out, Total: c.seq.Prompt + out})
 }
 
 // json answers in one piece.
@@ -192,7 +192,7 @@ func (c *call) json(p *reply, q *request, a api) error {
 	}
 	body := c.head(q, a, a.object)
 	text := c.whole()
-	for i := range c.seq.width {
+	for i := range c.seq.Width {
 		ch := choice{Index: i, Finish: &c.finish}
 		if a.chat {
 			ch.Message = &delta{Role: "assistant", Content: &text}
@@ -202,12 +202,12 @@ func (c *call) json(p *reply, q *request, a api) error {
 		body.Choices = append(body.Choices, ch)
 	}
 	if !c.fault.noUsage {
-		body.Usage = c.usage(c.seq.output)
+		body.Usage = c.usage(c.seq.Output)
 	}
 	if err := c.pause(c.fault.slow); err != nil {
 		return err
 	}
-	return c.end(Count{Finished: 1, Delivered: int64(c.seq.output * c.seq.width)}, func() error {
+	return c.end(Count{Finished: 1, Delivered: int64(c.seq.Output * c.seq.Width)}, func() error {
 		return p.whole(http.StatusOK, encode(body), c.fault)
 	})
 }

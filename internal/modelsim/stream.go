@@ -38,7 +38,7 @@ func (c *call) stream(p *reply, q *request, a api) error {
 		if err := c.pause(c.fault.slow); err != nil {
 			return err
 		}
-		for choice := range c.seq.width {
+		for choice := range c.seq.Width {
 			chunk := c.encodeChunk(q, a, i, choice, asked)
 			if err := c.deliver(1, func() error { return p.event(chunk) }); err != nil {
 				return err
@@ -98,7 +98,7 @@ func (c *call) encodeChunk(q *request, a api, i, index int, asked streamOptions)
 // endStream writes what follows the last token.
 func (c *call) endStream(p *reply, q *request, a api, asked streamOptions) error {
 	body := c.head(q, a, a.chunk)
-	for i := range c.seq.width {
+	for i := range c.seq.Width {
 		ch := choice{Index: i, Finish: &c.finish}
 		if a.chat {
 			ch.Delta = &delta{}
@@ -116,7 +116,7 @@ func (c *call) endStream(p *reply, q *request, a api, asked streamOptions) error
 	return c.end(Count{Finished: 1}, func() error {
 		if asked.IncludeUsage {
 			last := c.head(q, a, a.chunk)
-			last.Usage = c.usage(c.seq.output)
+			last.Usage = c.usage(c.seq.Output)
 			if err := p.event(encode(last)); err != nil {
 				return err
 			}
