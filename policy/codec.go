@@ -27,7 +27,7 @@ type shape struct {
 	kind     string // object, list, map, string, enum, boolean, integer, number, ratio, duration, bytes
 	bounds   string // in words; "" = none beyond the kind
 	enum     []string
-	min, max float64 // integer and number
+	min, max float64 // integer, number; ratio: max alone
 	minItems int     // list and map
 	maxItems int     // list and map; 0 = no bound of its own
 	pattern  string  // string: a regular expression; "" = none

@@ -17,14 +17,16 @@ type decoder struct {
 	dir     string // for relative file names
 	secrets bool   // read the files of secrets
 	places  map[string]*yaml.Node
+	named   map[string]string // path of a list's item by list and name: classes.batch
 	errs    Errors
 
 	profiles map[string]*yaml.Node // read after the base
+	profile  string                // path of the profile that is being read; "" = none
 	unread   map[string]bool       // sections with a value that could not be read
 }
 
 func newDecoder(file, dir string, secrets bool) *decoder {
-	return &decoder{file: file, dir: dir, secrets: secrets, places: make(map[string]*yaml.Node)}
+	return &decoder{file: file, dir: dir, secrets: secrets, places: make(map[string]*yaml.Node), named: make(map[string]string)}
 }
 
 // place remembers where a path stands, for checks over the whole file.
@@ -136,6 +138,10 @@ func (d *decoder) wrongKind(n *yaml.Node, at, what string) {
 
 func (d *decoder) unknownKey(k *yaml.Node, at string, known []string) {
 	message := "unknown key"
+	if d.profile != "" && isKey(strings.TrimPrefix(join(at, k.Value), d.profile+".")) {
+		d.report(k, join(at, k.Value), "", "is not for profiles, which share it: set it outside them; the keys here are "+strings.Join(known, ", "))
+		return
+	}
 	for _, name := range known {
 		if strings.EqualFold(name, k.Value) || distance(name, k.Value) <= 2 {
 			d.report(k, join(at, k.Value), "", message+"; did you mean "+name+"?")
@@ -143,6 +149,22 @@ func (d *decoder) unknownKey(k *yaml.Node, at string, known []string) {
 		}
 	}
 	d.report(k, join(at, k.Value), "", message+"; the keys here are "+strings.Join(known, ", "))
+}
+
+// isKey reports whether the file has a key of this path outside profiles.
+func isKey(path string) bool {
+	at := sections().shape
+	for part := range strings.SplitSeq(path, ".") {
+		part, _, _ = strings.Cut(part, "[")
+		i := slices.IndexFunc(at.fields, func(f fieldShape) bool { return f.key == part })
+		if i < 0 {
+			return false
+		}
+		if at = at.fields[i].shape; at.kind == "list" {
+			at = *at.item
+		}
+	}
+	return true
 }
 
 // distance is Levenshtein's, for short words; long ones are simply far.

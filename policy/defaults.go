@@ -131,6 +131,10 @@ func defaultQueue() Queue {
 	}
 }
 
+func defaultNonStreaming() NonStreaming {
+	return NonStreaming{Variant: FP16, MaxWait: 200 * time.Millisecond}
+}
+
 func defaultGauge() Gauge {
 	return Gauge{
 		Smoothing:     [3]float64{0.7, 0.2, 0.1},

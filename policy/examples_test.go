@@ -35,7 +35,7 @@ func verify(t *testing.T, checks []check) {
 func common(p *Policy) []check {
 	class := func(c Class) ClassPolicy {
 		k := p.Classes[c]
-		k.modeSet = false
+		k.modeSet, k.degradeSet = false, false
 		return k
 	}
 	return []check{
@@ -50,9 +50,9 @@ func common(p *Policy) []check {
 		{"P2 half a class cap", p.Queue.PerTenant, Ratio(0.5)},
 		{"Q8 waiting", p.Gauge.WaitingTarget, 5.0},
 		{"Q8 KV", p.Gauge.KVTarget, Ratio(0.8)},
-		{"P1 P3 V1 critical", class(Critical), ClassPolicy{Critical, 3, 200 * time.Millisecond, ExpireDrop, FP16, Enforce, false}},
-		{"P1 P3 V1 standard", class(Standard), ClassPolicy{Standard, 2, 500 * time.Millisecond, ExpireDegrade, FP16Dyn, Enforce, false}},
-		{"P1 P3 V1 batch", class(Batch), ClassPolicy{Batch, 1, time.Second, ExpireRetry, INT8, Enforce, false}},
+		{"P1 P3 V1 critical", class(Critical), ClassPolicy{Critical, 3, 200 * time.Millisecond, ExpireDrop, FP16, Enforce, false, false}},
+		{"P1 P3 V1 standard", class(Standard), ClassPolicy{Standard, 2, 500 * time.Millisecond, ExpireDegrade, FP16Dyn, Enforce, false, false}},
+		{"P1 P3 V1 batch", class(Batch), ClassPolicy{Batch, 1, time.Second, ExpireRetry, INT8, Enforce, false, false}},
 		{"P3 retry queue", p.Queue.RetryQueue, RetryQueue{Limit: 5 * time.Second, Length: 200}},
 		{"P1 headers", p.PriorityHeaders, []string{"X-DeepSeek-Priority", "X-Traffic-Color"}},
 		{"B1 window", p.Breaker.Window, 10 * time.Second},

@@ -79,7 +79,9 @@ func (d *decoder) readProfiles(p, raw *Policy) {
 		}
 		q := *raw
 		q.profile = name
+		d.profile = at
 		table.read(d, n, at, &q)
+		d.profile = ""
 		q.complete()
 		if p.profiles == nil {
 			p.profiles = make(map[string]*Policy)

@@ -75,7 +75,15 @@ func defaultsByPath(t *testing.T) map[string]string {
 	jwks := defaultJWKS()
 	collect("identity.issuers[].jwks", jwksTable().write(e, &jwks))
 	collect("tiers[]", tierTable().write(e, &Tier{Weight: 1}))
-	collect("pools[]", poolTable().write(e, &Pool{MaxHold: maxHold}))
+	delete(out, "tiers[].share") // by name
+	pool := Pool{MaxHold: maxHold}
+	pool.complete()
+	collect("pools[]", poolTable().write(e, &pool))
+	pool = Pool{Adaptive: &Adaptive{}}
+	pool.complete()
+	collect("pools[].seats.adaptive", adaptiveTable().write(e, pool.Adaptive))
+	nonStreaming := defaultNonStreaming()
+	collect("nonStreaming", nonStreamingTable().write(e, &nonStreaming))
 	return out
 }
 

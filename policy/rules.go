@@ -11,7 +11,8 @@ type ClassPolicy struct {
 	Variant  Variant // V1
 	Mode     Mode    // shadow by class; default the policy's
 
-	modeSet bool // Mode is the class's own
+	modeSet    bool // Mode is the class's own
+	degradeSet bool // OnExpiry is degrade because the file says so
 }
 
 // Expiry is what follows when MaxWait ends (P3).

@@ -85,9 +85,9 @@ func textSchema(s shape) map[string]any {
 	case "boolean":
 		return map[string]any{"type": "boolean"}
 	case "ratio":
-		share := map[string]any{"type": "number", "minimum": 0, "maximum": 1}
+		share := map[string]any{"type": "number", "minimum": 0, "maximum": s.max}
 		if !s.zero {
-			share = map[string]any{"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+			share = map[string]any{"type": "number", "exclusiveMinimum": 0, "maximum": s.max}
 		}
 		return map[string]any{"anyOf": []any{share, map[string]any{"type": "string", "pattern": `^(100(\.0+)?|[0-9]{1,2}(\.[0-9]+)?)%$`}}}
 	case "duration":

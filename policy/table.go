@@ -21,9 +21,12 @@ func sections() codec[Policy] {
 		key("pools", func(p *Policy) *[]Pool { return &p.Pools }, list(poolTable(), func() Pool { return Pool{MaxHold: maxHold} }, 1, 1000)).need(),
 		key("classes", func(p *Policy) *[NumClasses]ClassPolicy { return &p.Classes }, classList(classTable())),
 		key("tiers", func(p *Policy) *[]Tier { return &p.Tiers }, maybe(list(tierTable(), func() Tier { return Tier{Weight: 1} }, 1, 100), emptyList)),
+		key("shares", func(p *Policy) *Shares { return &p.Shares }, sharesTable()),
 		key("tenants", func(p *Policy) *[]TenantRule { return &p.Tenants }, maybe(list(tenantTable(), zero[TenantRule], 0, 10_000), emptyList)),
 		key("quotas", func(p *Policy) *[]QuotaRule { return &p.Quotas }, maybe(quotaList(), emptyList)),
 		key("queue", func(p *Policy) *Queue { return &p.Queue }, queueTable()),
+		key("nonStreaming", func(p *Policy) **NonStreaming { return &p.NonStreaming }, pointer(nonStreamingTable(), defaultNonStreaming)),
+		key("variants", func(p *Policy) *Variants { return &p.Variants }, variantsTable()),
 		key("gauge", func(p *Policy) *Gauge { return &p.Gauge }, gaugeTable()),
 		key("breaker", func(p *Policy) *Breaker { return &p.Breaker }, breakerTable()),
 		key("estimate", func(p *Policy) *Estimate { return &p.Estimate }, estimateTable()),
@@ -37,15 +40,17 @@ func sections() codec[Policy] {
 }
 
 // profileSections are what a profile may set: what is judged request by
-// request. Seats, weights, breakers and gauges belong to pools, which all
-// profiles share.
+// request. Seats and their shares, weights, bookings, breakers and gauges
+// belong to pools, which all profiles share.
 func profileSections() codec[Policy] {
 	return object(
 		key("mode", func(p *Policy) *Mode { return &p.Mode }, mode()),
 		key("classes", func(p *Policy) *[NumClasses]ClassPolicy { return &p.Classes }, classList(profileClassTable())),
 		key("quotas", func(p *Policy) *[]QuotaRule { return &p.Quotas }, quotaList()),
 		key("queue", func(p *Policy) *Queue { return &p.Queue }, profileQueueTable()),
-		key("retryAfter", func(p *Policy) *RetryAfter { return &p.RetryAfter }, retryAfterTable()),
+		key("nonStreaming", func(p *Policy) **NonStreaming { return &p.NonStreaming }, pointer(nonStreamingTable(), defaultNonStreaming)),
+		key("variants", func(p *Policy) *Variants { return &p.Variants }, profileVariantsTable()),
+		key("retryAfter", func(p *Policy) *RetryAfter { return &p.RetryAfter }, profileRetryAfterTable()),
 		key("metering", func(p *Policy) *Metering { return &p.Metering }, meteringTable()),
 		key("priorityHeaders", func(p *Policy) *[]string { return &p.PriorityHeaders }, headerList()),
 	)

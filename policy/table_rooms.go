@@ -12,11 +12,17 @@ func queueTable() codec[Queue] {
 	return object(append(queueFields(),
 		key("maxHeldBytes", func(q *Queue) *int64 { return &q.MaxHeldBytes }, size(1<<10, 1<<40)),
 		key("price", func(q *Queue) *Price { return &q.Price }, enum(choice[Price]{"tokens", ByTokens}, choice[Price]{"requests", ByRequests})),
+		key("headroom", func(q *Queue) *Ratio { return &q.Headroom }, ratioTo(maxPart, false)),
+		key("watchdog", func(q *Queue) *Watchdog { return &q.Watchdog }, watchdogTable()),
 	)...)
 }
 
-// profileQueueTable has what is judged for each request; price and the bytes
-// held belong to the line that all profiles share.
+// maxPart bounds what may be taken off the top of seats or of the drain rate:
+// what is left must serve somebody.
+const maxPart Ratio = 0.9
+
+// profileQueueTable has what is judged for each request; price, the bytes
+// held, headroom and the watchdog belong to the line that all profiles share.
 func profileQueueTable() codec[Queue] { return object(queueFields()...) }
 
 func queueFields() []field[Queue] {
@@ -32,7 +38,29 @@ func queueFields() []field[Queue] {
 		key("coldStart", func(q *Queue) *[]int { return &q.ColdStart }, list(whole[int](0, 100_000), zero[int], 0, 32)),
 		key("coldStartFor", func(q *Queue) *time.Duration { return &q.ColdStartFor }, duration(0, time.Hour, true)),
 		key("retryQueue", func(q *Queue) *RetryQueue { return &q.RetryQueue }, retry),
+		key("order", func(q *Queue) *Order { return &q.Order }, orderTable()),
 	}
+}
+
+func orderTable() codec[Order] {
+	return object(
+		key("cheapTokens", func(o *Order) *int64 { return &o.CheapTokens }, whole[int64](0, 1_000_000)),
+		key("cheapTime", func(o *Order) *time.Duration { return &o.CheapTime }, duration(time.Millisecond, time.Minute, true)),
+		key("streaming", func(o *Order) *bool { return &o.Streaming }, boolean()),
+		key("ageing", func(o *Order) *time.Duration { return &o.Ageing }, duration(time.Millisecond, 10*time.Second, true)),
+	)
+}
+
+func watchdogTable() codec[Watchdog] {
+	return objectThen(func(d *decoder, _ *yaml.Node, at string, w *Watchdog, _ func(string) bool) {
+		if w.Step > w.Max {
+			d.failAt(join(at, "step"), formatRatio(w.Step), "must not exceed max, "+formatRatio(w.Max))
+		}
+	},
+		key("after", func(w *Watchdog) *time.Duration { return &w.After }, duration(100*time.Millisecond, time.Hour, true)),
+		key("step", func(w *Watchdog) *Ratio { return &w.Step }, ratio(true)),
+		key("max", func(w *Watchdog) *Ratio { return &w.Max }, ratio(true)),
+	)
 }
 
 // lengthTable: a max below the inherited min takes the min along, so that
@@ -160,11 +188,22 @@ func estimateTable() codec[Estimate] {
 }
 
 func retryAfterTable() codec[RetryAfter] {
-	return object(
+	return object(append(retryAfterFields(),
+		key("share", func(r *RetryAfter) *Ratio { return &r.Share }, ratioTo(maxPart, false)),
+		key("grace", func(r *RetryAfter) *time.Duration { return &r.Grace }, duration(100*time.Millisecond, 5*time.Minute, false)),
+	)...)
+}
+
+// profileRetryAfterTable has how a hint is written; its bookings belong to the
+// line that all profiles share.
+func profileRetryAfterTable() codec[RetryAfter] { return object(retryAfterFields()...) }
+
+func retryAfterFields() []field[RetryAfter] {
+	return []field[RetryAfter]{
 		key("format", func(r *RetryAfter) *bool { return &r.Fractional }, enum(choice[bool]{"integer", false}, choice[bool]{"fractional", true})),
 		key("jitter", func(r *RetryAfter) *Ratio { return &r.Jitter }, ratio(false)),
 		key("max", func(r *RetryAfter) *time.Duration { return &r.Max }, duration(time.Second, 24*time.Hour, false)),
-	)
+	}
 }
 
 func meteringTable() codec[Metering] {

@@ -24,12 +24,29 @@ func profileClassTable() codec[ClassPolicy] {
 
 func classFields() []field[ClassPolicy] {
 	expiry := enum(choice[Expiry]{"drop", ExpireDrop}, choice[Expiry]{"degrade", ExpireDegrade}, choice[Expiry]{"retryQueue", ExpireRetry})
-	variant := enum(choice[Variant]{"fp16", FP16}, choice[Variant]{"fp16-dyn", FP16Dyn}, choice[Variant]{"int8", INT8})
 	return []field[ClassPolicy]{
 		key("maxWait", func(c *ClassPolicy) *time.Duration { return &c.MaxWait }, duration(0, 10*time.Minute, true)),
-		key("onExpiry", func(c *ClassPolicy) *Expiry { return &c.OnExpiry }, expiry),
-		key("variant", func(c *ClassPolicy) *Variant { return &c.Variant }, variant),
+		group("onExpiry", classExpiry(expiry)),
+		key("variant", func(c *ClassPolicy) *Variant { return &c.Variant }, variant()),
 		group("mode", classMode()),
+	}
+}
+
+// classExpiry keeps apart a class that says to degrade from one that does so by
+// default: only the first must have pools to degrade to.
+func classExpiry(c codec[Expiry]) codec[ClassPolicy] {
+	return codec[ClassPolicy]{
+		shape: c.shape,
+		read: func(d *decoder, n *yaml.Node, at string, p *ClassPolicy) {
+			c.read(d, n, at, &p.OnExpiry)
+			p.degradeSet = p.OnExpiry == ExpireDegrade
+		},
+		write: func(e *encoder, p *ClassPolicy) *yaml.Node {
+			if p.OnExpiry == ExpireDegrade && !p.degradeSet {
+				return nil
+			}
+			return c.write(e, &p.OnExpiry)
+		},
 	}
 }
 
@@ -72,7 +89,7 @@ func classList(one codec[ClassPolicy]) codec[[NumClasses]ClassPolicy] {
 					}
 					seen[c] = true
 					slot = &v[c]
-					d.place("classes."+c.String(), node)
+					d.named[at+"."+c.String()] = path
 				}
 				one.read(d, node, path, slot)
 			}
@@ -104,9 +121,21 @@ func classOf(className codec[Class], n *yaml.Node) (c Class, ok bool) {
 }
 
 func tierTable() codec[Tier] {
-	return object(
+	return objectThen(func(_ *decoder, _ *yaml.Node, _ string, t *Tier, has func(string) bool) {
+		if !has("share") {
+			t.Share = tierShares()[t.Name]
+		}
+	},
 		key("name", func(t *Tier) *string { return &t.Name }, name()).need(),
 		key("weight", func(t *Tier) *float64 { return &t.Weight }, number(0.001, 1000)),
+		key("share", func(t *Tier) *Ratio { return &t.Share }, ratio(false)),
+	)
+}
+
+func sharesTable() codec[Shares] {
+	return object(
+		key("priority", func(s *Shares) *Ratio { return &s.Priority }, ratioTo(maxPart, false)),
+		key("streaming", func(s *Shares) *Ratio { return &s.Streaming }, ratio(true)),
 	)
 }
 

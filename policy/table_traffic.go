@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -87,22 +89,72 @@ func modelTable() codec[Model] {
 }
 
 func poolTable() codec[Pool] {
-	variant := enum(choice[Variant]{"fp16", FP16}, choice[Variant]{"fp16-dyn", FP16Dyn}, choice[Variant]{"int8", INT8})
 	cluster := object(
 		key("cluster", func(p *Pool) *string { return &p.Cluster }, text(1, 256)),
 		key("subset", func(p *Pool) *map[string]string { return &p.Subset }, labels()),
 	)
-	seats := object(
-		key("requests", func(s *Seats) *int64 { return &s.Requests }, whole[int64](1, 1_000_000)).need(),
-		key("tokens", func(s *Seats) *int64 { return &s.Tokens }, whole[int64](0, 1_000_000_000_000)),
+	cost := object(
+		key("base", func(c *Cost) *float64 { return &c.Base }, number(0.001, 1_000_000)),
+		key("sla", func(c *Cost) *time.Duration { return &c.SLA }, duration(time.Millisecond, time.Hour, false)),
+	)
+	engine := object(
+		key("priority", func(p *Pool) *EnginePriority { return &p.Priority },
+			enum(choice[EnginePriority]{"none", NoPriority}, choice[EnginePriority]{"vllm", VLLMPriority})),
 	)
 	return object(
 		key("name", func(p *Pool) *string { return &p.Name }, name()).need(),
-		key("variant", func(p *Pool) *Variant { return &p.Variant }, variant).need(),
+		key("variant", func(p *Pool) *Variant { return &p.Variant }, variant()).need(),
 		group("envoy", cluster),
-		key("seats", func(p *Pool) *Seats { return &p.Seats }, seats).need(),
+		group("seats", seatsTable()).need(),
 		key("maxHold", func(p *Pool) *time.Duration { return &p.MaxHold }, duration(time.Second, 24*time.Hour, false)),
 		key("telemetry", func(p *Pool) *[]TelemetrySource { return &p.Telemetry }, maybe(list(sourceTable(), zero[TelemetrySource], 0, 100), emptyList)),
+		key("cost", func(p *Pool) *Cost { return &p.Cost }, cost),
+		key("rate", func(p *Pool) *Ratio { return &p.Rate }, ratio(true)),
+		group("engine", engine),
+		key("stage", func(p *Pool) *bool { return &p.Stage }, boolean()),
+	)
+}
+
+func variant() codec[Variant] {
+	return enum(choice[Variant]{"fp16", FP16}, choice[Variant]{"fp16-dyn", FP16Dyn}, choice[Variant]{"int8", INT8})
+}
+
+// maxSeats bounds the requests in flight at one pool.
+const maxSeats int64 = 1_000_000
+
+// seatsTable: a pool has a fixed number of seats, or one that follows its
+// engine (Q9).
+func seatsTable() codec[Pool] {
+	requests := key("requests", func(p *Pool) *int64 { return &p.Seats.Requests }, maybe(whole(1, maxSeats), noValue))
+	write := requests.write
+	requests.write = func(e *encoder, p *Pool) *yaml.Node {
+		if p.Adaptive != nil {
+			return nil
+		}
+		return write(e, p)
+	}
+	c := objectThen(func(d *decoder, n *yaml.Node, at string, _ *Pool, has func(string) bool) {
+		if has("requests") == has("adaptive") {
+			d.report(n, at, "", "must have one of requests and adaptive: seats are fixed, or follow the engine")
+		}
+	},
+		requests,
+		key("adaptive", func(p *Pool) **Adaptive { return &p.Adaptive }, pointer(adaptiveTable(), zero[Adaptive])),
+		key("tokens", func(p *Pool) *int64 { return &p.Seats.Tokens }, whole[int64](0, 1_000_000_000_000)),
+	)
+	c.shape.one = []string{"requests", "adaptive"}
+	return c
+}
+
+func adaptiveTable() codec[Adaptive] {
+	return objectThen(func(d *decoder, _ *yaml.Node, at string, a *Adaptive, _ func(string) bool) {
+		if a.Max < a.Min {
+			d.failAt(join(at, "max"), strconv.FormatInt(a.Max, 10), fmt.Sprintf("must not be below min, %d", a.Min))
+		}
+	},
+		key("min", func(a *Adaptive) *int64 { return &a.Min }, whole(1, maxSeats)).need(),
+		key("max", func(a *Adaptive) *int64 { return &a.Max }, whole(1, maxSeats)).need(),
+		key("ttft", func(a *Adaptive) *time.Duration { return &a.TTFT }, duration(10*time.Millisecond, 10*time.Minute, false)),
 	)
 }
 

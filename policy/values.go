@@ -181,14 +181,18 @@ func number(least, most float64) codec[float64] {
 }
 
 // ratio reads a share as 0.8 or 80%; positive ones exclude 0.
-func ratio(positive bool) codec[Ratio] {
-	bounds := "0..1 or 0%..100%"
+func ratio(positive bool) codec[Ratio] { return ratioTo(1, positive) }
+
+// ratioTo reads a share of at most most.
+func ratioTo(most Ratio, positive bool) codec[Ratio] {
+	bounds := "0.." + formatNumber(float64(most)) + " or 0%.." + formatRatio(most)
 	if positive {
-		bounds = "above 0, up to 1 or 100%"
+		bounds = "above 0, up to " + formatNumber(float64(most)) + " or " + formatRatio(most)
 	}
-	return scalarOf(shape{kind: "ratio", bounds: bounds, zero: !positive}, "a ratio", "!!str !!int !!float", func(s string) (Ratio, string) {
+	sh := shape{kind: "ratio", bounds: bounds, max: float64(most), zero: !positive}
+	return scalarOf(sh, "a ratio", "!!str !!int !!float", func(s string) (Ratio, string) {
 		r, ok := parseRatio(s)
-		if !ok || r < 0 || r > 1 || positive && r == 0 {
+		if !ok || r < 0 || r > most || positive && r == 0 {
 			return 0, "must be a ratio: " + bounds
 		}
 		return r, ""

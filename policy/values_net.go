@@ -44,15 +44,15 @@ const HeaderPrefix = "x-weir-"
 
 var headerName = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]+$`)
 
-// headerRule keeps priority headers apart from headers that mean something
-// else already.
+// headerRule keeps the headers that a policy names apart from those that mean
+// something else already.
 func headerRule(s string) string {
 	lower := strings.ToLower(s)
 	switch {
 	case !headerName.MatchString(s):
 		return "must be a header name"
 	case strings.HasPrefix(lower, HeaderPrefix), strings.HasPrefix(lower, "x-envoy-"), lower == "authorization", lower == "host", lower == "cookie":
-		return "cannot be a priority header"
+		return "means something else already"
 	}
 	return ""
 }
