@@ -210,7 +210,7 @@ func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, t
 		l.take(now, p, &p.waiter)
 		return Entered, p.entry(), 0
 	case !c.hold(p):
-		hint := l.line.Predict(now, p.Class)
+		hint := l.line.Predict(now, &p.waiter)
 		l.line.Cancel(now, &p.waiter)
 		l.meter.refuse(now.Sub(l.base))
 		return Refused, HeldBytes, hint

@@ -25,7 +25,7 @@ func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered {
 	if r := l.room(w, b); r != Taken {
 		return l.refuse(r)
 	}
-	place := l.place(w.Class, w.Colour == policy.Red)
+	place := l.place(w)
 	if w.deadline != never {
 		if wait := l.wait(place); l.drain.known() && wait > w.deadline-l.now {
 			return Offered{Refusal: CannotMeet, Hint: wait}

@@ -247,7 +247,7 @@ func (p *pair) check(t *rapid.T) {
 		t.Fatal("a seat is free and the next in order waits")
 	}
 	for c := range policy.Class(3) {
-		if d := p.l.Predict(at(p.now), c); d < 0 || d > maxWait {
+		if d := p.l.Predict(at(p.now), &Waiter{Class: c}); d < 0 || d > maxWait {
 			t.Fatalf("predicted %v", d)
 		}
 	}

@@ -206,14 +206,14 @@ func (l *Line) Next() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Predict is the wait that an Offer of this class would see now: its place in
-// the fair order / drain rate; 0 when a seat is free.
-func (l *Line) Predict(now time.Time, c policy.Class) time.Duration {
+// Predict is the wait that an Offer of w would see now: its place in the fair
+// order / drain rate; 0 when a seat is free.
+func (l *Line) Predict(now time.Time, w *Waiter) time.Duration {
 	if l.total == 0 && l.free(0) {
 		return 0
 	}
 	d := l.drainAt(now)
-	return d.wait(l.cfg.Seats.Requests, l.place(c, false))
+	return d.wait(l.cfg.Seats.Requests, l.place(w))
 }
 
 // Stats is a picture of the line.

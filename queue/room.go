@@ -94,7 +94,7 @@ func (l *Line) room(w *Waiter, b Bounds) Refusal {
 	if b.PerTenant > 0 && b.PerTenant < 1 {
 		share = max(1, int(float64(l.caps.places[c])*float64(b.PerTenant)))
 	}
-	mine := l.lanes[0].waiting(c, w.Tenant) + l.lanes[1].waiting(c, w.Tenant)
+	mine := l.waitingBy(c, w.Tenant)
 	if mine >= share && (all > mine || l.othersAsk(w)) {
 		return TenantFull
 	}
@@ -129,40 +129,6 @@ func (l *Line) owed(c policy.Class) (n int) {
 func (l *Line) othersAsk(w *Waiter) bool {
 	a := &l.asks[w.Class]
 	return a.others && l.now-a.other <= l.recall()
-}
-
-func (l *Line) waitingOf(c policy.Class) int {
-	return l.lanes[0].classes[c].waiting + l.lanes[1].classes[c].waiting
-}
-
-func (l *Line) tenantsOf(c policy.Class) int {
-	return l.lanes[0].classes[c].level.ready.len() + l.lanes[1].classes[c].level.ready.len()
-}
-
-// place is where one more of this class would stand in the fair order: behind
-// all of its class and as many of the others as their weights let go first.
-func (l *Line) place(c policy.Class, red bool) int {
-	ahead, ln := l.red, &l.lanes[0]
-	if !red {
-		ln = &l.lanes[1]
-	}
-	own, same := 0, 0
-	var weights, weight float64
-	for i := range ln.classes {
-		cl := &ln.classes[i]
-		same += cl.waiting
-		if policy.Class(i) == c {
-			own, weight = cl.waiting+1, cl.weight
-			weights += cl.weight
-		} else if cl.waiting > 0 {
-			weights += cl.weight
-		}
-	}
-	turn := min(same+1, int(float64(own)*weights/weight))
-	if red {
-		return turn
-	}
-	return ahead + turn
 }
 
 // wait is how long one in that place waits, as measured.

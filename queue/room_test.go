@@ -203,7 +203,7 @@ func TestHintWithoutMeasurement(t *testing.T) {
 // batch backlog.
 func TestPredictByFairOrder(t *testing.T) {
 	l := New(standardConfig(1, 0), nil)
-	if d := l.Predict(at(0), policy.Standard); d != 0 {
+	if d := l.Predict(at(0), waiter(policy.Standard, "a")); d != 0 {
 		t.Fatalf("free seat: %v", d)
 	}
 	w := waiter(policy.Standard, "h")
@@ -213,7 +213,7 @@ func TestPredictByFairOrder(t *testing.T) {
 	for range 100 {
 		mustWait(t, l, at(100*ms), long(waiter(policy.Batch, "b")), wide)
 	}
-	crit, batch := l.Predict(at(100*ms), policy.Critical), l.Predict(at(100*ms), policy.Batch)
+	crit, batch := l.Predict(at(100*ms), waiter(policy.Critical, "a")), l.Predict(at(100*ms), waiter(policy.Batch, "a"))
 	if crit != 100*ms || batch != 10100*ms {
 		t.Fatalf("predicted %v and %v, want 100ms (turn 1) and 10.1s (turn 101)", crit, batch)
 	}
