@@ -70,15 +70,17 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 	if p.refused {
 		return p
 	}
-	m := c.floor.Load().model(r)
+	f := c.floor.Load()
+	m := f.model(r)
 	if !m.known || !r.Policy.Allows(m.name) {
 		p.refuse(ModelUnknown, 0, "model "+quote(r.Model)+" does not exist")
 		return p
 	}
+	p.model = m.name
 	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
 	if c.choose(now, p, m) {
 		p.claim(tier)
-		p.prepare(tier)
+		p.prepare(f.policy, tier)
 		c.spareStore(now, p)
 	}
 	return p
@@ -114,7 +116,7 @@ func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time
 		l.line.Release(now, &p.waiter)
 		return 0, 0, false
 	}
-	return l.turnedAway(now, offered.Refusal), offered.Hint, true
+	return l.turnedAway(now, p, offered.Refusal), offered.Hint, true
 }
 
 // applyTenant applies the policy's word on the tenant, which wins over the
@@ -140,40 +142,16 @@ func (p *Plan) applyTenant() (tier string) {
 	return tier
 }
 
-// claim lists what the request asks of the ledger (T7, T8).
+// claim lists what the request asks of the ledger (T7, T8), at the rate of the
+// pool where it wants to run (V2).
 func (p *Plan) claim(tier string) {
 	r := p.Request
-	p.Amount = quota.Amount{Requests: 1, Input: p.Input, Output: p.Output, Concurrency: 1}
+	p.Amount = p.pool.bill(quota.Amount{Requests: 1, Input: p.Input, Output: p.Output, Concurrency: 1})
 	subject := policy.Subject{
 		Tenant: r.Identity.Tenant, Tier: tier, User: r.Identity.User, Key: r.Identity.Key,
 		Model: r.Model, Function: r.Function, Class: p.Class,
 	}
 	p.Claims = quota.Claims(r.Policy.Quotas, subject, p.Amount)
-}
-
-// prepare fills in what the line wants to know (P2, P3, Q9).
-func (p *Plan) prepare(tier string) {
-	r, seats := p.Request, p.pool.seats.Load()
-	w := &p.waiter
-	w.Class, w.Colour, w.Tenant = p.Class, r.Colour, r.Identity.Tenant
-	w.Weight = r.Policy.TierWeight(tier)
-	w.Cost = max(p.Input+p.Output, 1)
-	w.Tokens = p.tokens(p.pool, seats)
-	w.Bytes = r.Body
-	w.MaxWait = r.Policy.MaxWait[p.Class]
-	w.OnExpiry = r.Policy.Classes[p.Class].OnExpiry
-	w.Deadline = r.Deadline
-	w.Owner = p
-}
-
-// tokens is the room that the seat takes. A request that fits the pool but
-// not this replica's share of it takes the whole share.
-func (p *Plan) tokens(l *pool, share *policy.Seats) int64 {
-	need := p.Input + p.Output
-	if whole := l.spec.Load().Seats.Tokens; share.Tokens > 0 && need <= whole {
-		need = min(need, share.Tokens)
-	}
-	return need
 }
 
 // Enter takes the store's verdict on the plan's claims (allowed where there
@@ -205,7 +183,7 @@ func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, t
 	offered := l.line.Offer(now, &p.waiter, b)
 	switch {
 	case offered.Refusal != queue.Taken:
-		return Refused, l.turnedAway(now, offered.Refusal), offered.Hint
+		return Refused, l.turnedAway(now, p, offered.Refusal), offered.Hint
 	case offered.Granted:
 		l.take(now, p, &p.waiter)
 		return Entered, p.entry(), 0
@@ -220,10 +198,13 @@ func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, t
 	return InTheLine, Queued, 0
 }
 
-// turnedAway names a refusal of the line and counts it for demand. The lock
-// is held.
-func (l *pool) turnedAway(now time.Time, refusal queue.Refusal) Reason {
+// turnedAway names a refusal of the line and counts it for demand; in P7 no
+// room to wait is no seat in time. The lock is held.
+func (l *pool) turnedAway(now time.Time, p *Plan, refusal queue.Refusal) Reason {
 	r := refusalReason(refusal, l.gone)
+	if r == QueueFull && p.waiter.OnExpiry == policy.ExpireReject {
+		r = NonStreamingFull
+	}
 	if r.Row().Advice == AdviceQueue {
 		l.meter.refuse(now.Sub(l.base))
 	}

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"math"
 	"time"
 
 	"github.com/weirproxy/weir/quota"
@@ -104,5 +105,19 @@ func (e *End) charge(in, out int64) quota.Amount {
 	if u.Output <= 0 && e.Result != ResultCaller {
 		a.Output = out
 	}
+	return a
+}
+
+// bill is what an amount costs in quotas where it runs in the pool (V2): its
+// tokens at the pool's rate, input and output each rounded up to a whole token,
+// so that no rate makes a small answer free.
+func (l *pool) bill(a quota.Amount) quota.Amount {
+	rate := float64(l.spec.Load().Rate)
+	if rate == 1 {
+		return a
+	}
+	const fuzz = 1e-6 // of a product that is whole: 1.1 * 100 is 110
+	a.Input = int64(math.Ceil(float64(a.Input)*rate - fuzz))
+	a.Output = int64(math.Ceil(float64(a.Output)*rate - fuzz))
 	return a
 }

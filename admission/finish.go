@@ -41,8 +41,8 @@ func (c *Core) due(now time.Time, l *pool) (gone, overdue []*Plan) {
 }
 
 // Done ends a plan that has a seat, once: the seat is freed, the breaker and
-// the estimate hear of it (B6). It gives the final amount for the store (T8)
-// and the waiting plans that are decided by it.
+// what is learnt hear of it (B6). It gives the final amount for the store, at
+// the pool's rate (T8, V2), and the waiting plans that are decided by it.
 func (c *Core) Done(now time.Time, p *Plan, e *End) (final quota.Amount, decided []*Plan) {
 	final = e.charge(p.Input, p.Output)
 	l := p.seat
@@ -50,12 +50,13 @@ func (c *Core) Done(now time.Time, p *Plan, e *End) (final quota.Amount, decided
 		return final, nil
 	}
 	c.count(now, p, e)
-	if e.Learn && c.echo == nil {
+	if e.Learn && e.Result == ResultOK && c.echo == nil {
 		c.estimates.Learn(p.Request, &e.Usage)
+		l.speeds.learn(now, p.model, p.Request.Stream, e.FirstByte, now.Sub(p.since), &e.Usage)
 	}
 	decided = c.vacate(now, p, final.Input+final.Output)
 	c.finish(now, decided)
-	return final, decided
+	return l.bill(final), decided
 }
 
 // vacate frees the plan's seat and seats who follows.
@@ -64,6 +65,7 @@ func (c *Core) vacate(now time.Time, p *Plan, cost int64) []*Plan {
 	now = l.lock(now)
 	defer l.unlock()
 	p.remove()
+	p.leaveLane()
 	l.running.Add(-1)
 	l.meter.end(now.Sub(p.since))
 	exits := l.settlePause(now) // before the seat is free: this end may have opened the breaker
@@ -78,10 +80,11 @@ func (c *Core) vacate(now time.Time, p *Plan, cost int64) []*Plan {
 	return gone
 }
 
-// count tells the pool's breaker how a run ended.
+// count tells the pool's breaker how a run ended; not of one that passed it by
+// the lane (B1, P8).
 func (c *Core) count(now time.Time, p *Plan, e *End) {
 	failed, counts := e.counted()
-	if c.echo != nil || !counts {
+	if c.echo != nil || !counts || p.lane != nil {
 		p.giveProbeBack(now)
 		return
 	}
@@ -110,8 +113,8 @@ func (l *pool) adopt(now time.Time) {
 }
 
 // leave takes the waiters that left the line: seats are noted, grants of a
-// pool whose breaker has opened meanwhile are taken back (B1). The lock is
-// held.
+// pool whose breaker has opened meanwhile are taken back (B1), unless the lane
+// has room (P8). The lock is held.
 func (c *Core) leave(now time.Time, l *pool, exits []queue.Exit) []*Plan {
 	if len(exits) == 0 {
 		return nil
@@ -124,10 +127,10 @@ func (c *Core) leave(now time.Time, l *pool, exits []queue.Exit) []*Plan {
 		out = append(out, p)
 		p.Decision.Waited = x.Waited
 		if !x.Granted {
-			p.expire(l, x)
+			p.expire(now, l, x)
 			continue
 		}
-		if v := l.breaker.Peek(now, p.Class); v.Action == breaker.Shed && v.State == breaker.Hard {
+		if v := l.breaker.Peek(now, p.Class); v.State == breaker.Hard && p.lane == nil && !l.enterLane(p) {
 			p.lapse = lapse{reason: openReason(v), hint: v.RetryAfter}
 			exits = append(exits, l.line.Release(now, x.Waiter)...)
 			continue
@@ -144,9 +147,13 @@ type lapse struct {
 	degrade bool // try the pools below first
 }
 
-// expire notes what an exit without a seat means (P3). The lock is held.
-func (p *Plan) expire(l *pool, x *queue.Exit) {
+// expire notes what an exit without a seat means (P3); of a pool that is down
+// the breaker says when it may be back (Q5). The lock is held.
+func (p *Plan) expire(now time.Time, l *pool, x *queue.Exit) {
 	p.lapse = lapse{hint: x.Hint}
+	if v := l.breaker.Peek(now, p.Class); v.Action == breaker.Shed {
+		p.lapse.hint = v.RetryAfter
+	}
 	switch {
 	case x.Drained && l.gone:
 		p.lapse.reason = NoPool
@@ -162,6 +169,8 @@ func (p *Plan) expire(l *pool, x *queue.Exit) {
 		p.lapse.reason = ExpiredRetry
 	case x.Action == policy.ExpireRetry:
 		p.lapse.reason = RetryFull
+	case x.Action == policy.ExpireReject:
+		p.lapse.reason = NonStreamingFull
 	default:
 		p.lapse.reason = ExpiredDrop
 	}
@@ -197,6 +206,7 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 		}
 		if l.takeIn(now, p) {
 			p.giveProbeBackTo(p.pool, now)
+			p.leaveLane()
 			p.probe = v.Probe
 			p.Decision.Degraded = true
 			p.admit(DegradedExpiry, p.Decision.Waited)
@@ -230,6 +240,7 @@ func (p *Plan) again() *queue.Waiter {
 	return &queue.Waiter{
 		Class: old.Class, Colour: old.Colour, Tenant: old.Tenant, Weight: old.Weight,
 		Cost: old.Cost, Bytes: old.Bytes, Deadline: old.Deadline, Owner: p,
+		Group: old.Group, Stream: old.Stream, Priority: old.Priority,
 	}
 }
 
@@ -251,9 +262,10 @@ func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 	}
 	f := c.floor.Load()
 	m := f.model(r)
+	p.model = m.name
 	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
 	if len(m.pools) > 0 {
-		want := r.Policy.Classes[p.Class].Variant.Rank()
+		want := p.wants().Rank()
 		from, to := m.level(want)
 		p.Decision.Degraded = m.ranks[from] < want
 		l := m.pools[from]
@@ -274,6 +286,7 @@ func (p *Plan) sit(now time.Time, l *pool) {
 	p.pool = l
 	w := &p.waiter
 	w.Class, w.Cost, w.Weight = p.Class, max(p.Input+p.Output, 1), 1
+	w.Stream, w.Priority = p.Request.Stream, p.Request.Priority
 	w.Tokens = p.tokens(l, l.seats.Load())
 	if p.Request.Identity != nil {
 		w.Tenant = p.Request.Identity.Tenant

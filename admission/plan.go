@@ -38,7 +38,9 @@ type Plan struct {
 	seat    *pool   // where it runs
 	held    *queue.Waiter
 	waiter  queue.Waiter
-	probe   bool // its breaker waits for this end (B2)
+	probe   bool   // its breaker waits for this end (B2)
+	lane    *pool  // whose breaker it passed by the priority lane (P8)
+	model   string // the policy's name of it
 	lapse   lapse
 	since   time.Time
 	listed  *chain // the list of seat that it stands in
@@ -52,18 +54,19 @@ type Plan struct {
 // is to be reserved, and what was reserved goes back.
 func (p *Plan) Refused() bool { return p.refused }
 
-// refuse makes the decision; hint is the adviser's word, unjittered.
+// refuse makes the decision; hint is the adviser's word.
 func (p *Plan) refuse(r Reason, hint time.Duration, detail string) Outcome {
 	row := r.Row()
 	d := &p.Decision
 	d.Action, d.Reason, d.Detail = row.Action, r, detail
 	d.RetryAfter = p.advice(row.Advice, hint)
 	p.refused = true
+	p.leaveLane()
 	return Refused
 }
 
-// advice is the hint that goes out: jittered upwards where many callers get
-// the same (Q5), bounded by the policy except for a quota's true wait.
+// advice is the hint that goes out: a quota's true wait as it is, the others
+// spread (Q5).
 func (p *Plan) advice(by Advice, hint time.Duration) time.Duration {
 	if by == AdviceNone {
 		return 0
@@ -74,6 +77,12 @@ func (p *Plan) advice(by Advice, hint time.Duration) time.Duration {
 	if by == AdviceQuota {
 		return hint
 	}
+	return p.spread(hint)
+}
+
+// spread jitters upwards a hint that many callers get at once, within the
+// policy's bound.
+func (p *Plan) spread(hint time.Duration) time.Duration {
 	c := &p.Request.Policy.RetryAfter
 	if p.pool != nil && c.Jitter > 0 {
 		hint += time.Duration(p.pool.dice() * float64(c.Jitter) * float64(hint))

@@ -27,6 +27,9 @@ type pool struct {
 	running atomic.Int64           // over-runners included
 	next    atomic.Int64           // time.Duration since base; never
 	keeper  atomic.Pointer[keeper] // the shell's; not looked at
+	lane    atomic.Int64           // seats that priority may hold past the breaker (P8)
+	laned   atomic.Int64           // held so, or waited for
+	speeds  *speeds
 
 	mu     sync.Mutex
 	line   *queue.Line
@@ -158,6 +161,9 @@ func (l *pool) empty() bool { return l.running.Load() == 0 && l.waiting.Load() =
 func (l *pool) load() float64 {
 	return float64(l.waiting.Load()+l.running.Load()) / float64(l.seats.Load().Requests)
 }
+
+// latency is the pool's recent time to first token (V3); 0 = not known.
+func (l *pool) latency(now time.Time) time.Duration { return l.speeds.recent(now) }
 
 // dice is in [0, 1).
 func (l *pool) dice() float64 {

@@ -97,7 +97,7 @@ func (c *Core) mirror(now time.Time, real *Plan) *Plan {
 	if l == nil {
 		return nil
 	}
-	p := &Plan{Request: real.Request, Class: real.Class, Input: real.Input, Output: real.Output}
+	p := &Plan{Request: real.Request, Class: real.Class, Input: real.Input, Output: real.Output, model: real.model}
 	p.sit(now, l)
 	return p
 }
@@ -153,7 +153,7 @@ func (g *ghost) end(now time.Time, e *End) {
 		g.finish(now, e)
 	case ghostWaits:
 		if d.shadow.Cancel(now, p) {
-			d.giveBack(p, e.charge(p.Input, p.Output))
+			d.giveBack(p, p.pool.bill(e.charge(p.Input, p.Output)))
 		}
 		g.tell(now, Queued)
 	}

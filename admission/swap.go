@@ -73,12 +73,15 @@ func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool
 	l.rng = rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
 	l.spec.Store(spec)
 	config := lineConfig(p, spec)
-	l.seats.Store(&config.Seats)
+	l.shape(&config)
 	l.line = queue.New(config, rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
 	if c.echo != nil {
-		l.breaker = c.echo.Breaker(spec.Name)
+		if real := c.echo.floor.Load().pools[spec.Name]; real != nil {
+			l.breaker, l.speeds = real.breaker, real.speeds
+		}
 	}
 	if l.breaker == nil {
+		l.speeds = newSpeeds()
 		l.breaker = breaker.New(p.Breaker, rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
 	}
 	l.next.Store(int64(never))
@@ -98,14 +101,20 @@ func (c *Core) reshape(now time.Time, l *pool, p *policy.Policy) []*Plan {
 func (c *Core) resize(now time.Time, l *pool, config queue.Config) []*Plan {
 	now = l.lock(now)
 	defer l.unlock()
-	l.seats.Store(&config.Seats)
+	l.shape(&config)
 	gone := c.leave(now, l, l.line.Configure(now, config))
 	l.adopt(now)
 	return gone
 }
 
+// shape publishes what others read of a line's shape without its lock.
+func (l *pool) shape(config *queue.Config) {
+	l.seats.Store(&config.Seats)
+	l.lane.Store(laneSeats(config))
+}
+
 // lineConfig is a pool's line; its seats are this replica's share,
-// rounded down, at least one.
+// rounded down, at least one. Its groups are the tiers in their order (P9).
 func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
 	n := int64(max(p.Server.Replicas, 1))
 	c := queue.Config{Price: p.Queue.Price}
@@ -113,6 +122,11 @@ func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
 	if spec.Seats.Tokens > 0 {
 		c.Seats.Tokens = max(spec.Seats.Tokens/n, 1)
 	}
+	c.Shares = queue.Shares{Headroom: p.Queue.Headroom, Priority: p.Shares.Priority, Streaming: p.Shares.Streaming}
+	for i := range p.Tiers {
+		c.Shares.Groups = append(c.Shares.Groups, queue.Group{Share: p.Tiers[i].Share})
+	}
+	c.Booking = queue.Booking{Share: p.RetryAfter.Share, Grace: p.RetryAfter.Grace, Max: p.RetryAfter.Max}
 	for i := range p.Classes {
 		c.Weights[i] = p.Classes[i].Weight
 		c.MaxWaits[i] = p.Classes[i].MaxWait

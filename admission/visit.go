@@ -37,10 +37,13 @@ func (v *Visit) Waiting() bool {
 }
 
 // Longest is the longest time this request may still be held (its class's
-// wait and the retry queue's limit where that follows), at most the caller's
-// own deadline.
+// wait and the retry queue's limit where that follows, or P7's wait), at most
+// the caller's own deadline.
 func (v *Visit) Longest() time.Duration {
 	d := v.request.Policy.Longest(v.plan.Class)
+	if v.request.nonStreaming() != nil {
+		d, _ = v.request.wait(v.plan.Class)
+	}
 	if at := v.request.Deadline; !at.IsZero() {
 		d = min(d, max(time.Until(at), 0))
 	}

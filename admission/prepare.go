@@ -1,0 +1,110 @@
+package admission
+
+import (
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// prepare fills in what the line wants to know (P2-P4, P6-P9, Q5, Q9). house
+// is the policy whose pools these are; a profile's tiers weigh, but share
+// nothing of their own.
+func (p *Plan) prepare(house *policy.Policy, tier string) {
+	r, seats := p.Request, p.pool.seats.Load()
+	w := &p.waiter
+	w.Class, w.Colour, w.Tenant = p.Class, r.Colour, r.Identity.Tenant
+	w.Weight = r.Policy.TierWeight(tier)
+	w.Group = group(house.Tiers, tier)
+	w.Cost = max(p.Input+p.Output, 1)
+	w.Tokens = p.tokens(p.pool, seats)
+	w.Bytes = r.Body
+	w.MaxWait, w.OnExpiry = r.wait(p.Class)
+	w.Deadline = r.Deadline
+	w.Stream, w.Priority, w.Returns = r.Stream, r.Priority, r.Attempt > 0
+	w.Handicap = p.handicap(&r.Policy.Queue.Order)
+	w.Owner = p
+}
+
+// tokens is the room that the seat takes. A request that fits the pool but
+// not this replica's share of it takes the whole share.
+func (p *Plan) tokens(l *pool, share *policy.Seats) int64 {
+	need := p.Input + p.Output
+	if whole := l.spec.Load().Seats.Tokens; share.Tokens > 0 && need <= whole {
+		need = min(need, share.Tokens)
+	}
+	return need
+}
+
+// group is a tier's place among the groups of a line (P9): an unknown tier
+// shares with the default one.
+func group(tiers []policy.Tier, tier string) int {
+	silver := 0
+	for i := range tiers {
+		switch tiers[i].Name {
+		case tier:
+			return i
+		case policy.DefaultTier:
+			silver = i
+		}
+	}
+	return silver
+}
+
+// handicap is how much later than it came a request is taken to have come,
+// among the requests of its flow (P4, P6), so that nobody is overtaken by one
+// that came more than ageing later:
+//
+//	quick                    0
+//	streams, not quick       half of ageing; with order.streaming off, ageing
+//	the rest                 ageing
+func (p *Plan) handicap(o *policy.Order) time.Duration {
+	switch {
+	case o.Ageing <= 0 || p.quick(o):
+		return 0
+	case p.Request.Stream && o.Streaming:
+		return o.Ageing / 2
+	}
+	return o.Ageing
+}
+
+// quick reports whether a request is cheap (P4): by the caller's own cap on
+// output, by its kind, or by the run time that this pool has taught us to
+// expect. A model that is cold here is not quick by that.
+func (p *Plan) quick(o *policy.Order) bool {
+	r := p.Request
+	if r.MaxOut > 0 && r.MaxOut < o.CheapTokens || r.API != nil && r.API.Kind == policy.OpenAIEmbeddings {
+		return true
+	}
+	run, known := p.pool.speeds.predict(p.model, p.Input, p.Output)
+	return known && run < o.CheapTime
+}
+
+// nonStreaming is P7's block where it holds for the request; nil = P3 holds.
+func (r *Request) nonStreaming() *policy.NonStreaming {
+	if r.Stream {
+		return nil
+	}
+	return r.Policy.NonStreaming
+}
+
+// wants is the variant that the request is to run on (V1, P7).
+func (p *Plan) wants() policy.Variant {
+	if n := p.Request.nonStreaming(); n != nil {
+		return n.Variant
+	}
+	return p.Request.Policy.Classes[p.Class].Variant
+}
+
+// wait is how long the request may wait in the line as one of a class, and
+// what follows (P3, P7). A route that narrows the class's wait narrows P7's.
+func (r *Request) wait(c policy.Class) (time.Duration, policy.Expiry) {
+	e := r.Policy
+	n := r.nonStreaming()
+	if n == nil {
+		return e.MaxWait[c], e.Classes[c].OnExpiry
+	}
+	if e.MaxWait[c] < e.Classes[c].MaxWait {
+		return min(n.MaxWait, e.MaxWait[c]), policy.ExpireReject
+	}
+	return n.MaxWait, policy.ExpireReject
+}
