@@ -1,7 +1,9 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,69 +13,134 @@ import (
 	"github.com/weirproxy/weir/quota"
 )
 
-// choose picks the pool: of the model's pools at the class's variant (V1) the
-// least loaded one whose breaker admits; where a breaker says degrade (B1,
-// soft level), the best pool below whose breaker admits (V2). False: refused.
+// choose picks the pool (V1-V3). A request begins at the variant that it
+// wants, else at the next higher one that the model has (V1), or at that of
+// its session where that is lower; from there it goes down by cost (V3) or
+// where the breaker says degrade (B1, V2), never up. Of a variant's pools the
+// cheapest that admits is taken, where cost does not count the least loaded.
+// Where nothing at or below its session's variant admits, the session does
+// not count. What all breakers refuse may pass by the priority lane (P8).
+// False: refused.
 func (c *Core) choose(now time.Time, p *Plan, m *modelPools) bool {
 	if len(m.pools) == 0 {
 		p.refuse(NoPool, 0, "")
 		return false
 	}
-	want := p.Request.Policy.Classes[p.Class].Variant.Rank()
-	from, to := m.level(want)
-	l, v := pick(now, p.Class, m.pools[from:to])
-	degraded := false
-	if l == nil && v.Action == breaker.Degrade {
-		var below breaker.Verdict
-		for l == nil && to < len(m.pools) {
-			from, to = to, sameRank(m.ranks, to)
-			l, below = pick(now, p.Class, m.pools[from:to])
-		}
-		if degraded = l != nil; degraded {
-			v = below
-		}
+	p.want = p.wants().Rank()
+	top, _ := m.level(p.want)
+	from, kept := top, false
+	p.session = c.sessions.key(p)
+	if rank, ok := c.sessions.find(now, p.session); ok {
+		from, kept = m.notAbove(rank, top), true
 	}
-	p.step(RoomBreaker, "state", float64(v.State), float64(breaker.Closed), l != nil)
-	if l == nil {
+	s := c.seek(now, p, m, from, kept)
+	if s.pool == nil && from > top {
+		from, kept = top, false
+		s = c.seek(now, p, m, from, kept)
+	}
+	p.step(RoomBreaker, "state", float64(s.verdict.State), float64(breaker.Closed), s.pool != nil)
+	if s.pool == nil && !m.byLane(p, from, &s) {
 		p.pool = m.pools[from]
-		p.refuse(openReason(v), v.RetryAfter, "")
+		p.refuse(openReason(s.verdict), s.verdict.RetryAfter, "")
 		p.pool = nil
 		return false
 	}
-	p.pool, p.probe = l, v.Probe
-	if degraded {
-		p.Decision.Degraded = true
-		p.Decision.Reason = DegradedBreaker
-	} else if m.ranks[from] < want {
-		p.Decision.Degraded = true
-		p.Decision.Reason = DegradedVariant
+	p.pool, p.probe, p.rank = s.pool, s.verdict.Probe, m.ranks[s.at]
+	if p.lane == nil && p.rank < p.want {
+		p.Decision.Reason = m.lowered(&s, top, kept)
 	}
-	p.down = m.pools[to:]
 	return p.fits(now)
 }
 
-// pick asks the pools' breakers by load; the verdict is that of the pool
-// picked, else the mildest one.
-func pick(now time.Time, class policy.Class, pools []*pool) (*pool, breaker.Verdict) {
-	var tried uint64
-	best := breaker.Verdict{Action: breaker.Shed}
-	for n := 0; n < min(len(pools), 64); n++ {
-		at := -1
-		for i, l := range pools {
-			if tried&(1<<i) == 0 && (at < 0 || l.load() < pools[at].load()) {
-				at = i
-			}
-		}
-		tried |= 1 << at
-		v := pools[at].breaker.Allow(now, class)
-		if v.Action == breaker.Admit {
-			return pools[at], v
-		}
-		if n == 0 || milder(v, best) {
-			best = v
+// sought is what a search came to: a pool whose breaker admits, else the
+// mildest verdict.
+type sought struct {
+	pool    *pool
+	at      int // of the pool in the model's list
+	verdict breaker.Verdict
+	fell    bool // the variant where the search began does not admit
+}
+
+// lowered is why a request runs below the variant that it wants.
+func (m *modelPools) lowered(s *sought, top int, kept bool) Reason {
+	switch {
+	case s.fell:
+		return DegradedBreaker
+	case m.ranks[s.at] == m.ranks[top]:
+		return DegradedVariant
+	case kept:
+		return DegradedSession
+	}
+	return DegradedCost
+}
+
+// byLane takes the first pool of a variant whose lane lets the request past
+// its breaker.
+func (m *modelPools) byLane(p *Plan, from int, s *sought) bool {
+	for at := from; at < sameRank(m.ranks, from); at++ {
+		if m.pools[at].enterLane(p) {
+			*s = sought{pool: m.pools[at], at: at}
+			return true
 		}
 	}
-	return nil, best
+	return false
+}
+
+// seek looks for a pool from a variant downwards. By cost it looks at all of
+// them, unless the session keeps the first: then, and by class, the others
+// count only where the first does not admit.
+func (c *Core) seek(now time.Time, p *Plan, m *modelPools, from int, kept bool) sought {
+	byCost := p.Request.Policy.Variants.ByCost
+	if byCost && !kept {
+		return c.cheapest(now, p, m, from)
+	}
+	var room [8]offer
+	to := sameRank(m.ranks, from)
+	first := askAll(now, p.Class, c.offers(now, p, m, from, to, room[:0]))
+	if first.pool != nil {
+		return first
+	}
+	below := sought{}
+	switch {
+	case byCost && to < len(m.pools):
+		below = c.cheapest(now, p, m, to)
+	case first.verdict.Action == breaker.Degrade:
+		for below.pool == nil && to < len(m.pools) {
+			from, to = to, sameRank(m.ranks, to)
+			below = askAll(now, p.Class, c.offers(now, p, m, from, to, room[:0]))
+		}
+	}
+	if below.pool == nil {
+		return first
+	}
+	below.fell = true
+	return below
+}
+
+// askAll asks the breakers of pools, which it reorders, the best offer first.
+func askAll(now time.Time, class policy.Class, offers []offer) (s sought) {
+	s.verdict.Action = breaker.Shed
+	for n := range offers {
+		switch n {
+		case 0: // in most cases the only one to be asked
+			for i := range offers {
+				if offers[i].compare(offers[0]) < 0 {
+					offers[0], offers[i] = offers[i], offers[0]
+				}
+			}
+		case 1:
+			slices.SortFunc(offers[1:], offer.compare)
+		}
+		o := &offers[n]
+		v := o.pool.breaker.Allow(now, class)
+		if v.Action == breaker.Admit {
+			return sought{pool: o.pool, at: o.at, verdict: v}
+		}
+		if n == 0 || milder(v, s.verdict) {
+			s.verdict = v
+		}
+	}
+	return s
 }
 
 func milder(a, b breaker.Verdict) bool {
@@ -105,18 +172,18 @@ func (p *Plan) fits(now time.Time) bool {
 // entry is the reason of a request that gets the seat it came for.
 func (p *Plan) entry() Reason { return p.Decision.Reason }
 
-// admit makes the decision of a plan that has its seat.
-func (p *Plan) admit(r Reason, waited time.Duration) {
+// admit makes the decision of a plan that has its seat. What is said of the
+// variant is that of the pool as it is now.
+func (c *Core) admit(now time.Time, p *Plan, r Reason, waited time.Duration) {
 	d := &p.Decision
 	d.Action, d.Reason, d.Waited = r.Row().Action, r, waited
 	if p.seat == nil {
 		return
 	}
 	spec := p.seat.spec.Load()
-	d.Pool, d.Cluster, d.Variant = spec.Name, spec.Cluster, spec.Variant
-	if d.Cluster == "" {
-		d.Cluster = spec.Name
-	}
+	d.Pool, d.Cluster, d.Variant = spec.Name, cmp.Or(spec.Cluster, spec.Name), spec.Variant
+	d.Degraded = spec.Variant.Rank() < p.want
+	c.sessions.keep(now, p.session, spec.Variant.Rank(), p.Request.Policy.Variants.SessionFor)
 }
 
 // seeQuota keeps the tightest rule for headers and trail (Q7).

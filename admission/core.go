@@ -28,7 +28,9 @@ type Core struct {
 	estimates *Estimator
 	held      atomic.Int64 // bytes of bodies waiting, over all lines
 	draining  atomic.Bool
-	echo      *Core // the core whose breakers judge here too: ends are counted there
+	chosen    chosen   // by cost (V3)
+	sessions  sessions // (V3)
+	echo      *Core    // the core whose breakers judge here too: ends are counted there
 
 	mu      sync.Mutex       // of Swap
 	rng     *rand.Rand       // seeds the pools' dice
@@ -39,6 +41,7 @@ type Core struct {
 // breakers and hints; the core owns it from now on.
 func NewCore(now time.Time, p *policy.Policy, g Gauges, rng *rand.Rand) *Core {
 	c := &Core{gauges: g, estimates: NewEstimator(), rng: rng, leaving: map[string]*pool{}}
+	c.sessions.open()
 	c.Swap(now, p)
 	return c
 }
@@ -47,6 +50,7 @@ func NewCore(now time.Time, p *policy.Policy, g Gauges, rng *rand.Rand) *Core {
 // It looks at the same breakers and estimates and leaves counting to c.
 func (c *Core) newEcho(now time.Time, p *policy.Policy, rng *rand.Rand) *Core {
 	e := &Core{gauges: c.gauges, estimates: c.estimates, rng: rng, echo: c, leaving: map[string]*pool{}}
+	e.sessions.open()
 	e.Swap(now, p)
 	return e
 }
@@ -169,7 +173,7 @@ func (c *Core) Enter(now time.Time, p *Plan, v quota.Verdict) Outcome {
 	case Refused:
 		return c.turnAway(now, p, reason, hint, bounds.Length)
 	case Entered:
-		p.admit(p.entry(), 0)
+		c.admit(now, p, p.entry(), 0)
 	}
 	return outcome
 }

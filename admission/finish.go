@@ -181,7 +181,7 @@ func (p *Plan) expire(now time.Time, l *pool, x *queue.Exit) {
 func (c *Core) finish(now time.Time, plans []*Plan) {
 	for _, p := range plans {
 		if p.seat != nil {
-			p.admit(p.entry(), p.Decision.Waited)
+			c.admit(now, p, p.entry(), p.Decision.Waited)
 			continue
 		}
 		if p.lapse.degrade && c.goDown(now, p) {
@@ -197,9 +197,13 @@ func (c *Core) finish(now time.Time, plans []*Plan) {
 }
 
 // goDown takes a free seat of a pool of lower precision, best first, where
-// the breaker admits and nobody is ahead (P3, V2). It never queues.
+// the breaker admits and nobody is ahead (P3, V2). It never queues. The pools
+// are those of now: the policy may have changed meanwhile.
 func (c *Core) goDown(now time.Time, p *Plan) bool {
-	for _, l := range p.down {
+	for _, l := range c.floor.Load().model(p.Request).pools {
+		if l.spec.Load().Variant.Rank() >= p.rank {
+			continue
+		}
 		v := l.breaker.Allow(now, p.Class)
 		if v.Action != breaker.Admit {
 			continue
@@ -208,8 +212,7 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 			p.giveProbeBackTo(p.pool, now)
 			p.leaveLane()
 			p.probe = v.Probe
-			p.Decision.Degraded = true
-			p.admit(DegradedExpiry, p.Decision.Waited)
+			c.admit(now, p, DegradedExpiry, p.Decision.Waited)
 			return true
 		}
 		if v.Probe {
@@ -265,9 +268,8 @@ func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 	p.model = m.name
 	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
 	if len(m.pools) > 0 {
-		want := p.wants().Rank()
-		from, to := m.level(want)
-		p.Decision.Degraded = m.ranks[from] < want
+		p.want = p.wants().Rank()
+		from, to := m.level(p.want)
 		l := m.pools[from]
 		for _, other := range m.pools[from+1 : to] {
 			if other.load() < l.load() {
@@ -277,7 +279,7 @@ func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 		p.sit(now, l)
 	}
 	p.Decision.RetryAfter, p.Decision.Detail = 0, ""
-	p.admit(reason, 0)
+	c.admit(now, p, reason, 0)
 	return p
 }
 

@@ -17,6 +17,8 @@ type floor struct {
 	pools  map[string]*pool
 	order  []*pool // in file order
 
+	chosen *chosen // V3; outlives the policy
+
 	models atomic.Pointer[map[modelKey]*modelPools]
 	mu     sync.Mutex // of writers of models
 }
@@ -33,6 +35,7 @@ type modelPools struct {
 	maxOutput int64
 	pools     []*pool
 	ranks     []int
+	chosen    *[policy.NumClasses]atomic.Pointer[choice]
 }
 
 // maxModels bounds the cache against callers who make names up: such names
@@ -52,6 +55,7 @@ func (f *floor) model(r *Request) *modelPools {
 	}
 	m := f.resolve(key.policy, name)
 	if m.known {
+		m.chosen = f.chosen.of(r.Policy.ProfileName, m.name)
 		f.keep(key, m)
 	}
 	return m
@@ -105,6 +109,16 @@ func (m *modelPools) level(want int) (from, to int) {
 		}
 	}
 	return from, sameRank(m.ranks, from)
+}
+
+// notAbove is where the pools at or below a rank begin, from top on; the last
+// variant where all that are left are above.
+func (m *modelPools) notAbove(rank, top int) int {
+	for at := top; ; at = sameRank(m.ranks, at) {
+		if m.ranks[at] <= rank || sameRank(m.ranks, at) == len(m.ranks) {
+			return at
+		}
+	}
 }
 
 // sameRank is the end of the range of equal ranks that begins at from.

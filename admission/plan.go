@@ -33,9 +33,11 @@ type Plan struct {
 	Owner    any          // the shell's; not looked at
 
 	refused bool
-	down    []*pool // the model's pools below the chosen one, best first
-	pool    *pool   // chosen: where it waits
-	seat    *pool   // where it runs
+	want    int    // rank of the variant that it wants
+	rank    int    // of the variant that was chosen: it never runs above
+	session uint64 // 0 = none
+	pool    *pool  // chosen: where it waits
+	seat    *pool  // where it runs
 	held    *queue.Waiter
 	waiter  queue.Waiter
 	probe   bool   // its breaker waits for this end (B2)

@@ -16,6 +16,8 @@ const (
 	DegradedExpiry         // MaxWait ended, a lower pool had a free seat (P3, V2)
 	DegradedBreaker        // breaker open at the soft level (B1, V2)
 	DegradedVariant        // the model has no pool of the class's precision or above (V1)
+	DegradedCost           // a pool of lower precision costs less now (V3)
+	DegradedSession        // its session runs at a lower precision (V3)
 	AdmittedLane           // the breaker is open and the priority lane has a seat (P8)
 	Queued                 // only as Intended in shadow: would be waiting
 
@@ -91,9 +93,9 @@ type Advice uint8
 // The advisers.
 const (
 	AdviceNone    Advice = iota // waiting does not help: no hint
-	AdviceQueue                 // position / drain rate of the line, jittered (Q5)
+	AdviceQueue                 // when the line would let this caller in, as it says (Q5)
 	AdviceQuota                 // true wait until the claim fits
-	AdviceBreaker               // until the breaker may admit, jittered
+	AdviceBreaker               // until the breaker may admit, spread
 	AdviceFixed                 // one second
 )
 

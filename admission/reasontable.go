@@ -42,6 +42,8 @@ var table = [numReasons]Row{
 	DegradedExpiry:  admitted("degraded_expiry", Degrade),
 	DegradedBreaker: admitted("degraded_breaker", Degrade),
 	DegradedVariant: admitted("degraded_variant", Degrade),
+	DegradedCost:    admitted("degraded_cost", Degrade),
+	DegradedSession: admitted("degraded_session", Degrade),
 	AdmittedLane:    admitted("admitted_lane", Admit),
 	Queued:          admitted("queued", Admit),
 

@@ -19,7 +19,7 @@ func (c *Core) Swap(now time.Time, p *policy.Policy) []*Plan {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.floor.Load()
-	next := &floor{policy: p, pools: make(map[string]*pool, len(p.Pools))}
+	next := &floor{policy: p, pools: make(map[string]*pool, len(p.Pools)), chosen: &c.chosen}
 	next.models.Store(&map[modelKey]*modelPools{})
 	var stay []*pool
 	for i := range p.Pools {
