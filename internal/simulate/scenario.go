@@ -3,6 +3,7 @@ package simulate
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -180,6 +181,40 @@ func (s *Scenario) InBurst(t time.Duration) bool {
 	return false
 }
 
+// Stretch gives a scenario that lasts long enough for about n first sends;
+// streams that end with it, and pulses that repeat, go on. It is never
+// shorter than s, nor longer than 30 days.
+func (s *Scenario) Stretch(n int) *Scenario {
+	longer := *s
+	for longer.Duration < 30*24*time.Hour && longer.expected() < 1.02*float64(n)+100 {
+		longer.Arrivals = slices.Clone(longer.Arrivals)
+		for i := range longer.Arrivals {
+			if a := &longer.Arrivals[i]; a.To == longer.Duration && a.Kind != Trace {
+				a.To *= 2
+			}
+		}
+		longer.Duration *= 2
+	}
+	return &longer
+}
+
+// expected is the mean number of first sends, without traces.
+func (s *Scenario) expected() (sum float64) {
+	for i := range s.Arrivals {
+		a := &s.Arrivals[i]
+		for _, span := range a.Spans() {
+			switch length := (span.To - span.From).Seconds(); a.Kind {
+			case Trace:
+			case Mixed:
+				sum += (a.Rate + a.Most) / 2 * length
+			default:
+				sum += a.Rate * length
+			}
+		}
+	}
+	return sum
+}
+
 // Mix is one kind of request.
 type Mix struct {
 	Share      float64 // 0..1
@@ -297,4 +332,12 @@ type Candidate struct {
 	Name    string // file name without extension; weir's own are "default" and "source"
 	Policy  *policy.Policy
 	Reloads []*policy.Policy
+}
+
+// Options change how a scenario is run. Run(ctx, scenario, candidate, options)
+// plays one candidate and gives its Result; traces are read as they are
+// played (OpenTrace), never whole.
+type Options struct {
+	Requests int  // first sends after which arrivals end; 0 = no bound. See Stretch
+	SkipBad  bool // bad lines of traces are passed over and counted
 }
