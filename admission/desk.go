@@ -33,7 +33,9 @@ type Observer interface {
 	// is called when the intended decision stands.
 	Decided(r *Request, d *Decision, now time.Time)
 
-	// Ended is called once for each admitted request at its end.
+	// Ended is called once for each admitted request at its end. charged is in
+	// tokens at the pool's rate, as quotas count them (V2); e.Usage has those
+	// that the meter read.
 	Ended(r *Request, d *Decision, e *End, charged int64, seat time.Duration, now time.Time)
 }
 

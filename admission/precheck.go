@@ -8,7 +8,7 @@ import (
 )
 
 // Precheck makes the cheap refusals of request_headers:
-// tenant blocked, all reachable breakers open. It takes nothing and changes
+// tenant blocked, all reachable breakers open and no lane applies. It takes nothing and changes
 // nothing; the observers hear of a refusal. Pools are
 // reachable that serve a model of the policy which the route leaves open; of
 // a request that names its model already, those of the model.
@@ -47,7 +47,7 @@ func (d *Desk) Refused(r *Request, dec *Decision) {
 }
 
 // allOpen reports whether the breakers of all pools that the request can
-// reach refuse it, with the mildest state and the shortest wait.
+// reach refuse it and the lanes there (P8) have no room for it, with the mildest state and the shortest wait.
 func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, open bool) {
 	f := c.floor.Load()
 	models := r.Policy.Policy.Models
@@ -62,7 +62,7 @@ func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, open b
 				continue
 			}
 			v := l.breaker.Peek(now, r.Class)
-			if v.Action != breaker.Shed {
+			if v.Action != breaker.Shed || r.Priority && l.laned.Load() < l.lane.Load() {
 				return breaker.Verdict{}, false
 			}
 			if !open {

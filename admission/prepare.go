@@ -96,15 +96,10 @@ func (p *Plan) wants() policy.Variant {
 }
 
 // wait is how long the request may wait in the line as one of a class, and
-// what follows (P3, P7). A route that narrows the class's wait narrows P7's.
+// what follows (P3, P7).
 func (r *Request) wait(c policy.Class) (time.Duration, policy.Expiry) {
-	e := r.Policy
-	n := r.nonStreaming()
-	if n == nil {
-		return e.MaxWait[c], e.Classes[c].OnExpiry
+	if n := r.nonStreaming(); n != nil {
+		return n.MaxWait, policy.ExpireReject
 	}
-	if e.MaxWait[c] < e.Classes[c].MaxWait {
-		return min(n.MaxWait, e.MaxWait[c]), policy.ExpireReject
-	}
-	return n.MaxWait, policy.ExpireReject
+	return r.Policy.MaxWait[c], r.Policy.Classes[c].OnExpiry
 }

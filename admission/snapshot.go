@@ -25,6 +25,7 @@ type PoolStats struct {
 	Cluster string
 	Line    queue.Stats
 	Over    int // running without a seat (pass, shadow)
+	Lane    int // run, or wait, past the open breaker by the priority lane (P8)
 	Breaker breaker.View
 
 	Telemetry bool          // the pool has a gauge
@@ -39,6 +40,9 @@ type PoolStats struct {
 	Demand           float64
 	RefusedPerSecond float64
 	SeatTime         time.Duration // mean; 0 before the first end
+
+	Latency time.Duration // recent time to first token; 0 = not known
+	Speeds  []Speed       // by model, those that are warm (P4)
 
 	Ended    uint64                    // seats given back since the pool is known
 	Degraded uint64                    // taken in from a higher precision at expiry
@@ -76,6 +80,7 @@ func (c *Core) Stats(now time.Time) []PoolStats {
 func (l *pool) stats(now time.Time) PoolStats {
 	spec := l.spec.Load()
 	s := PoolStats{Name: spec.Name, Variant: spec.Variant, Cluster: spec.Cluster, Breaker: l.breaker.View(now)}
+	s.Lane, s.Latency, s.Speeds = int(l.laned.Load()), l.latency(now), l.speeds.list()
 	now = l.lock(now)
 	defer l.unlock()
 	s.Line = l.line.Stats(now)

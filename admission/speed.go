@@ -1,7 +1,9 @@
 package admission
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,7 +130,7 @@ func (s *speeds) find(model string) *speed {
 	return m
 }
 
-// list is what was learnt, of the models that are warm.
+// list is what was learnt of the models that are warm, by name.
 func (s *speeds) list() []Speed {
 	var out []Speed
 	for name, m := range *s.models.Load() {
@@ -136,6 +138,7 @@ func (s *speeds) list() []Speed {
 			out = append(out, Speed{name, seconds(load(&m.base)), seconds(load(&m.prompt)), seconds(load(&m.output))})
 		}
 	}
+	slices.SortFunc(out, func(a, b Speed) int { return cmp.Compare(a.Model, b.Model) })
 	return out
 }
 
