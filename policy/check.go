@@ -23,24 +23,27 @@ func (d *decoder) check(p *Policy) {
 		return len(d.errs) == before
 	}
 	whole := func(run func(*Policy)) func(*Policy, string) { return func(p *Policy, _ string) { run(p) } }
-	judge(p, "", whole(d.checkServer), "server", "queue", "pools")
+	judge(p, "", whole(d.checkServer), "server", "queue")
+	judge(p, "", whole(d.checkSeats), "server", "queue", "pools")
 	judge(p, "", whole(d.checkIdentity), "identity")
 	judge(p, "", whole(d.checkAPIs), "apis", "models")
 	judge(p, "", whole(d.checkPools), "pools", "models")
 	judge(p, "", whole(d.checkModels), "models", "pools")
 	judge(p, "", whole(d.checkTiers), "tiers")
 	judge(p, "", whole(d.checkTenants), "tenants", "tiers", "models")
-	quotas := []string{"quotas", "identity", "apis", "models", "tiers", "tenants"}
-	holds := []string{"envoy", "classes", "queue"}
-	quotasPass := judge(p, "", d.checkQuotas, quotas...)
-	holdsPass := judge(p, "", d.checkHolds, holds...)
-	for _, name := range p.ProfileNames() {
-		prefix := join("profiles", name) + "."
-		if quotasPass {
-			judge(p.profiles[name], prefix, d.checkQuotas, "profiles")
+	for _, rule := range []struct {
+		run   func(*Policy, string)
+		reads []string
+	}{
+		{d.checkQuotas, []string{"quotas", "identity", "apis", "models", "tiers", "tenants"}},
+		{d.checkHolds, []string{"envoy", "classes", "queue", "nonStreaming"}},
+		{d.checkVariants, []string{"classes", "models", "pools", "variants"}},
+	} {
+		if !judge(p, "", rule.run, rule.reads...) {
+			continue
 		}
-		if holdsPass {
-			judge(p.profiles[name], prefix, d.checkHolds, "profiles")
+		for _, name := range p.ProfileNames() {
+			judge(p.profiles[name], join("profiles", name)+".", rule.run, "profiles")
 		}
 	}
 }
@@ -69,12 +72,6 @@ func (d *decoder) checkServer(p *Policy) {
 	}
 	if s.Admin == s.GRPC {
 		d.failAt("server.admin", s.Admin, "must differ from server.grpc")
-	}
-	for i := range p.Pools {
-		if seats := p.Pools[i].Seats.Requests; seats < int64(s.Replicas) {
-			d.failAt(index2("pools", i, "seats.requests"), strconv.FormatInt(seats, 10),
-				fmt.Sprintf("must be at least server.replicas, %d, which share the seats", s.Replicas))
-		}
 	}
 	if p.Queue.MaxHeldBytes < s.MaxBody {
 		d.failAt("queue.maxHeldBytes", formatBytes(p.Queue.MaxHeldBytes), "must hold one body at least: server.maxBody is "+formatBytes(s.MaxBody))
@@ -202,6 +199,7 @@ func poolNames(pools []Pool) []string {
 }
 
 func (d *decoder) checkTiers(p *Policy) {
+	before := len(d.errs)
 	for i := range p.Tiers {
 		for j := range i {
 			if p.Tiers[i].Name == p.Tiers[j].Name {
@@ -209,6 +207,9 @@ func (d *decoder) checkTiers(p *Policy) {
 				break
 			}
 		}
+	}
+	if len(d.errs) == before {
+		d.checkTierShares(p)
 	}
 }
 
@@ -259,24 +260,51 @@ func (d *decoder) checkHolds(p *Policy, prefix string) {
 		return
 	}
 	var hold time.Duration
-	var who Class
+	var who string
+	var causes []wait
 	for i := range p.Classes {
-		if h := longest(p.Classes[i].MaxWait, &p.Classes[i], &p.Queue); h > hold {
-			hold, who = h, Class(i)
+		c := &p.Classes[i]
+		if h := longest(c.MaxWait, c, &p.Queue); h > hold {
+			hold, who = h, "class "+c.Class.String()
+			causes = []wait{{d.classAt(prefix, c.Class, "maxWait"), c.MaxWait}}
+			if h > c.MaxWait {
+				causes = append(causes, wait{prefix + "queue.retryQueue.limit", p.Queue.RetryQueue.Limit})
+			}
 		}
+	}
+	if n := p.NonStreaming; n != nil && n.MaxWait > hold {
+		hold, who = n.MaxWait, "a call that does not stream"
+		causes = []wait{{prefix + "nonStreaming.maxWait", n.MaxWait}}
 	}
 	if hold == 0 || hold+HoldMargin <= e.holdRoom() {
 		return
 	}
-	key, message := "envoy.maxMessageTimeout", ""
+	key, why := "envoy.maxMessageTimeout", ""
 	if e.MaxMessageTimeout == 0 {
-		key, message = "envoy.messageTimeout", " (there are no overrides: maxMessageTimeout is 0)"
+		key, why = "envoy.messageTimeout", " (there are no overrides: maxMessageTimeout is 0)"
 	}
-	at := key
+	at := wait{key, e.holdRoom()}
 	if prefix != "" {
-		at = prefix + "classes"
-		message += ", for this profile"
+		at = causes[0]
 	}
-	d.failAt(at, formatDuration(e.holdRoom()), fmt.Sprintf("%s must be at least %s: class %s may be held for %s, and %s to answer%s",
-		key, formatDuration(hold+HoldMargin), who, formatDuration(hold), formatDuration(HoldMargin), message))
+	if i := slices.IndexFunc(causes, func(c wait) bool { return d.places[c.at] != nil }); i >= 0 {
+		at = causes[i]
+	}
+	d.failAt(at.at, formatDuration(at.time), fmt.Sprintf("%s must be at least %s: %s may be held for %s, and %s to answer%s",
+		key, formatDuration(hold+HoldMargin), who, formatDuration(hold), formatDuration(HoldMargin), why))
+}
+
+// wait is a key that makes a request wait, and for how long.
+type wait struct {
+	at   string
+	time time.Duration
+}
+
+// classAt is the path of a key of a class: of its item in the list where it
+// has one.
+func (d *decoder) classAt(prefix string, c Class, key string) string {
+	if at, ok := d.named[prefix+"classes."+c.String()]; ok {
+		return at + "." + key
+	}
+	return prefix + "classes." + c.String() + "." + key
 }

@@ -154,6 +154,7 @@ func (p *Policy) narrow(o Overrides) (*Effective, error) {
 	for i := range n.e.Classes {
 		n.e.MaxWait[i] = n.e.Classes[i].MaxWait
 	}
+	n.e.NonStreaming = n.e.Policy.NonStreaming
 	n.function(o.Function)
 	n.class(o.Class)
 	n.maxWait(o.MaxWait)
@@ -215,7 +216,7 @@ func (n *narrowing) maxWait(text string) {
 		n.loosen(text, wait)
 		return
 	}
-	narrows := false
+	narrows := n.nonStreaming(wait, false)
 	for i, w := range n.e.MaxWait {
 		narrows = narrows || wait <= w
 		n.e.MaxWait[i] = min(w, wait)
@@ -226,7 +227,18 @@ func (n *narrowing) maxWait(text string) {
 	}
 }
 
+// nonStreaming narrows P7's wait, or sets it; false where nothing follows.
+func (n *narrowing) nonStreaming(wait time.Duration, loosen bool) bool {
+	p := n.e.NonStreaming
+	if p == nil || wait > p.MaxWait && !loosen {
+		return false
+	}
+	n.e.NonStreaming = &NonStreaming{Variant: p.Variant, MaxWait: wait}
+	return true
+}
+
 func (n *narrowing) loosen(text string, wait time.Duration) {
+	n.nonStreaming(wait, true)
 	room := n.base.Envoy.holdRoom()
 	for i := range n.e.MaxWait {
 		n.e.MaxWait[i] = wait

@@ -54,7 +54,7 @@ func TestReport(t *testing.T) {
 		"# profile edge: what differs\n",
 		"#   queue.length.max: 0\n",
 		"#   quotas: []\n",
-		"#   model m: class batch asks for int8, no pool has it: fp16 is used, the next higher precision\n",
+		"#   model m: class batch asks for int8, no pool has it: p (fp16) is used, the next higher precision\n",
 		"#   model m: class standard degrades when its wait is over, but no pool is below fp16: it gets 429 then\n",
 	)
 	if !same(p, load(t, "w.yaml", got)) {

@@ -27,6 +27,7 @@ func (p *Policy) WithRunning(running *Policy) (merged *Policy, restart []string,
 	}
 	d := newDecoder("", "", false)
 	d.checkServer(&q)
+	d.checkSeats(&q)
 	if err := d.result(); err != nil {
 		return nil, restart, err
 	}

@@ -23,6 +23,8 @@ type Effective struct {
 	ClassCap    *Class                    // the class may not be more important than this
 	MaxWait     [NumClasses]time.Duration // per class, narrowed
 	Models      []string                  // allowed model names; nil = all
+
+	NonStreaming *NonStreaming // the policy's, narrowed; nil = off
 }
 
 // ID names the policy for decisions and logs: its hash, and "/profile" where
@@ -98,9 +100,14 @@ func (e *Effective) FunctionsOf(api *API) [2]string {
 }
 
 // Longest is the longest time a request of a class may be held on this route:
-// its wait, and the retry queue's limit where that follows (P3).
+// its wait, and the retry queue's limit where that follows (P3); or the wait
+// of those that do not stream (P7), where that is longer.
 func (e *Effective) Longest(c Class) time.Duration {
-	return longest(e.MaxWait[c], &e.Classes[c], &e.Queue)
+	hold := longest(e.MaxWait[c], &e.Classes[c], &e.Queue)
+	if e.NonStreaming != nil {
+		hold = max(hold, e.NonStreaming.MaxWait)
+	}
+	return hold
 }
 
 func longest(wait time.Duration, c *ClassPolicy, q *Queue) time.Duration {
