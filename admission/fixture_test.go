@@ -123,6 +123,9 @@ func quiet(t testing.TB, d *Desk) {
 			if p.Line.SeatsUsed != (policy.Seats{}) || p.Over != 0 || p.Line.Retrying != 0 || p.Line.Waiting != [policy.NumClasses]int{} {
 				t.Errorf("pool %s: seats %+v, over %d, waiting %v, retrying %d are left", p.Name, p.Line.SeatsUsed, p.Over, p.Line.Waiting, p.Line.Retrying)
 			}
+			if p.Lane != 0 {
+				t.Errorf("pool %s: %d seats of the lane are left", p.Name, p.Lane)
+			}
 			if l := core.floor.Load().pools[p.Name]; l.waiting.Load() != 0 || l.running.Load() != 0 || l.seated.head != nil {
 				t.Errorf("pool %s: %d waiting, %d running in the desk's own count", p.Name, l.waiting.Load(), l.running.Load())
 			}

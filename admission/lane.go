@@ -11,7 +11,9 @@ func (l *pool) enterLane(p *Plan) bool {
 	if !p.Request.Priority {
 		return false
 	}
-	if l.laned.Add(1) > l.lane.Load() {
+	held, most := l.laned.Add(1), l.lane.Load()
+	p.step(RoomBreaker, "lane", float64(held), float64(most), held <= most)
+	if held > most {
 		l.laned.Add(-1)
 		return false
 	}
