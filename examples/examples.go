@@ -14,7 +14,7 @@ import (
 
 // Files holds envoy/*.yaml and policies/*.yaml.
 //
-//go:embed envoy/*.yaml
+//go:embed envoy/*.yaml policies/*.yaml
 var Files embed.FS
 
 // Tree is a configuration as generic JSON.

@@ -256,3 +256,27 @@ func FuzzTrace(f *testing.F) {
 		}
 	})
 }
+
+// TestAccessLogIsWhatTheExamplesWrite holds the default fields against the
+// examples' own log format.
+func TestAccessLogIsWhatTheExamplesWrite(t *testing.T) {
+	for _, name := range []string{"one-filter.yaml", "two-filters.yaml"} {
+		text, err := os.ReadFile(filepath.Join("../../examples/envoy", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{`start: "%START_TIME%"`, `method: "%REQ(:METHOD)%"`, `bytes: "%BYTES_RECEIVED%"`, `code: "%RESPONSE_CODE%"`, `decision: "%DYNAMIC_METADATA(weir.decision)%"`} {
+			key, _, _ := strings.Cut(want, ":")
+			if !bytes.Contains(text, []byte(want)) {
+				t.Errorf("%s does not log %s", name, want)
+			}
+			known := false
+			for _, paths := range accessLogFields() {
+				known = known || strings.HasPrefix(paths[0], key)
+			}
+			if !known {
+				t.Errorf("no column is read from %s", key)
+			}
+		}
+	}
+}
