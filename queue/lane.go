@@ -2,6 +2,7 @@ package queue
 
 import (
 	"math"
+	"time"
 
 	"github.com/weirproxy/weir/policy"
 )
@@ -13,12 +14,12 @@ const (
 	maxWeight = 1 << 20
 )
 
-// tenant is a flow: one tenant's waiters of one class, first come first
-// served. It exists while it has waiters or a debt.
+// tenant is a flow: one tenant's waiters of one class, by arrival and
+// handicap. It exists while it has waiters or a debt.
 type tenant struct {
 	flow
 	name    string
-	waiting fifo
+	waiting heap[time.Duration, *spot]
 }
 
 // class is one of the three flows of a lane, and a level of tenants.
@@ -28,8 +29,7 @@ type class struct {
 	waiting int
 }
 
-// lane is a hierarchy of its own: classes by weight, tenants inside. The red
-// lane is served before the other one.
+// lane is a hierarchy of its own: classes by weight, tenants inside.
 type lane struct {
 	root    level
 	classes [policy.NumClasses]class
@@ -49,13 +49,14 @@ func (ln *lane) configure(weights [policy.NumClasses]int) {
 // waiting is how many of a tenant wait in a class.
 func (ln *lane) waiting(c policy.Class, name string) int {
 	if t := ln.classes[c].level.tenants[name]; t != nil {
-		return t.waiting.len
+		return t.waiting.len()
 	}
 	return 0
 }
 
-// push puts w at the end of its flow.
-func (ln *lane) push(w *Waiter) {
+// push puts a waiter into its flow.
+func (ln *lane) push(s *spot) {
+	w := s.waiter
 	c := &ln.classes[w.Class]
 	t := c.level.tenants[w.Tenant]
 	if t == nil {
@@ -64,10 +65,14 @@ func (ln *lane) push(w *Waiter) {
 		c.level.tenants[w.Tenant] = t
 	}
 	c.level.reweigh(&t.flow, weightOf(w))
-	w.flow = t
-	t.waiting.push(w)
+	s.flow = t
+	t.waiting.push(w.standing(), w.seq, s)
 	c.waiting++
-	c.level.join(&t.flow, w.seq)
+	if t.state != ready {
+		c.level.join(&t.flow, w.seq)
+	} else if s.pos == 0 {
+		c.level.retie(&t.flow, w.seq)
+	}
 	ln.root.join(&c.flow, c.tie)
 }
 
@@ -77,32 +82,32 @@ func (ln *lane) next() *Waiter {
 		return nil
 	}
 	c := &ln.classes[ln.root.ready.min().tie]
-	return c.level.ready.min().item.tenant.waiting.head
+	return c.level.ready.min().item.tenant.waiting.min().item.waiter
 }
 
-// dispatch takes out w, whose turn it is, and charges its flows.
-func (ln *lane) dispatch(w *Waiter, p policy.Price) {
+// charge counts to the flows of a waiter what its seat costs.
+func (ln *lane) charge(s *spot, p policy.Price) {
+	w := s.waiter
 	c := &ln.classes[w.Class]
 	w.charged = 1
 	if p == policy.ByTokens {
 		w.charged = costOf(w.Cost)
-		c.level.charge(&w.flow.flow, w.charged)
+		c.level.charge(&s.flow.flow, w.charged)
 	}
 	ln.root.charge(&c.flow, w.charged)
-	ln.remove(w)
 }
 
-// remove takes w out of its flow, wherever it stands.
-func (ln *lane) remove(w *Waiter) {
-	t, c := w.flow, &ln.classes[w.Class]
-	first := t.waiting.head == w
-	t.waiting.remove(w)
-	w.flow = nil
+// remove takes a waiter out of its flow, wherever it stands.
+func (ln *lane) remove(s *spot) {
+	t, c := s.flow, &ln.classes[s.waiter.Class]
+	first := s.pos == 0
+	t.waiting.remove(s.pos)
+	s.flow = nil
 	c.waiting--
-	if t.waiting.head == nil {
+	if t.waiting.len() == 0 {
 		c.level.leave(&t.flow)
 	} else if first {
-		c.level.retie(&t.flow, t.waiting.head.seq)
+		c.level.retie(&t.flow, t.waiting.min().tie)
 	}
 	if c.waiting == 0 {
 		ln.root.leave(&c.flow)
@@ -135,6 +140,14 @@ func (ln *lane) rebase() {
 	for i := range ln.classes {
 		ln.classes[i].level.rebase()
 	}
+}
+
+// len is how many wait.
+func (ln *lane) len() (n int) {
+	for i := range ln.classes {
+		n += ln.classes[i].waiting
+	}
+	return n
 }
 
 func (ln *lane) tenants() (n int) {

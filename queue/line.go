@@ -15,7 +15,7 @@ func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered {
 		return l.refuse(r)
 	}
 	if l.total == 0 && l.fits(w) {
-		l.seat(w)
+		l.seat(w, l.favoured(w) && l.priority.short())
 		return Offered{Granted: true}
 	}
 	if b.Length <= 0 || w.MaxWait <= 0 {
@@ -32,9 +32,7 @@ func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered {
 		}
 	}
 	l.enqueue(w, b)
-	if l.next() == w && l.fits(w) {
-		l.dispatch(w)
-		l.grant() // w's turn may have hidden another's
+	if l.grant(w); w.state == seated {
 		return Offered{Granted: true}
 	}
 	return Offered{Position: place}
@@ -58,7 +56,7 @@ func (l *Line) turnAway(w *Waiter) Refusal {
 			return CannotMeet
 		}
 	}
-	w.node = node{line: l, since: l.now, deadline: deadline}
+	w.node = node{line: l, since: l.now, came: l.now, deadline: deadline}
 	return Taken
 }
 
@@ -70,7 +68,7 @@ func (l *Line) TryTake(now time.Time, w *Waiter) bool {
 	if l.total > 0 || l.retry.len > 0 || l.turnAway(w) != Taken || !l.fits(w) {
 		return false
 	}
-	l.seat(w)
+	l.seat(w, l.favoured(w) && l.priority.short())
 	return true
 }
 
@@ -98,6 +96,7 @@ func (l *Line) Release(now time.Time, w *Waiter) []Exit {
 	l.used.Requests--
 	l.used.Tokens -= w.tokens
 	l.running[w.Class]--
+	l.giveUp(w)
 	l.drain.freed(l.now-w.granted, l.total > 0)
 	l.catchUp()
 	return l.flush()
@@ -111,7 +110,7 @@ func (l *Line) Settle(w *Waiter, cost int64) {
 		return
 	}
 	w.settled = true
-	l.lanes[laneOf(w.Colour)].settle(w, cost)
+	w.via.settle(w, cost)
 }
 
 // Advance does everything that is due: expiries (P3), moves to the retry
@@ -119,7 +118,7 @@ func (l *Line) Settle(w *Waiter, cost int64) {
 func (l *Line) Advance(now time.Time) []Exit {
 	l.tick(now)
 	l.expire(l.now)
-	l.grant()
+	l.grant(nil)
 	return l.flush()
 }
 
@@ -127,7 +126,7 @@ func (l *Line) Advance(now time.Time) []Exit {
 // time is over, and gives out the seats that are free.
 func (l *Line) catchUp() {
 	l.expire(l.now - 1)
-	l.grant()
+	l.grant(nil)
 }
 
 // expire ends the time of all due until t, in order.
@@ -159,30 +158,19 @@ func (l *Line) moveToRetry(w *Waiter) {
 }
 
 // grant gives free seats to whose turn it is; when no line waits, to the
-// retry queue.
-func (l *Line) grant() {
-	for {
-		w := l.next()
-		if w == nil || !l.fits(w) {
-			break
+// retry queue. One whose Offer this is leaves no exit.
+func (l *Line) grant(offered *Waiter) {
+	for i, ok := l.turn(); ok; i, ok = l.turn() {
+		if w := l.dispatch(i); w != offered {
+			l.pending = append(l.pending, Exit{Waiter: w, Granted: true, Waited: l.now - w.since})
 		}
-		l.dispatch(w)
-		l.pending = append(l.pending, Exit{Waiter: w, Granted: true, Waited: l.now - w.since})
 	}
 	for l.total == 0 && !l.paused && l.retry.head != nil && l.fits(l.retry.head) {
 		w := l.retry.head
 		l.takeOut(w)
-		l.seat(w)
+		l.seat(w, l.favoured(w) && l.priority.short())
 		l.pending = append(l.pending, Exit{Waiter: w, Granted: true, Retried: true, Waited: l.now - w.since})
 	}
-}
-
-// next is whose turn it is; nil when the line is empty.
-func (l *Line) next() *Waiter {
-	if l.red > 0 {
-		return l.lanes[0].next()
-	}
-	return l.lanes[1].next()
 }
 
 // enqueue gives w its place.
@@ -191,20 +179,9 @@ func (l *Line) enqueue(w *Waiter, b Bounds) {
 	w.seq, w.state = l.seq, waiting
 	w.retryLimit, w.retryLen = b.RetryLimit, b.RetryLen
 	w.expires = min(plus(l.now, w.MaxWait), w.deadline)
-	lane := laneOf(w.Colour)
-	l.lanes[lane].push(w)
-	l.count(lane, 1)
+	l.queue(w)
 	l.bytes += w.Bytes
 	l.expiry.push(w.expires, w.seq, w)
-}
-
-// dispatch seats w, whose turn it is.
-func (l *Line) dispatch(w *Waiter) {
-	lane := laneOf(w.Colour)
-	l.lanes[lane].dispatch(w, l.cfg.Price)
-	l.count(lane, -1)
-	l.forgo(w)
-	l.seat(w)
 }
 
 // takeOut ends w's waiting, in the line or the retry queue.
@@ -212,9 +189,7 @@ func (l *Line) takeOut(w *Waiter) {
 	if w.state == retrying {
 		l.retry.remove(w)
 	} else {
-		lane := laneOf(w.Colour)
-		l.lanes[lane].remove(w)
-		l.count(lane, -1)
+		l.leave(w)
 	}
 	l.forgo(w)
 }
@@ -226,34 +201,54 @@ func (l *Line) forgo(w *Waiter) {
 	w.state = outside
 }
 
-func (l *Line) count(lane, n int) {
+func (l *Line) count(w *Waiter, n int) {
 	l.total += n
-	if lane == 0 {
-		l.red += n
-	}
+	l.waiting[w.Class] += n
 }
 
-// seat gives w a seat, which is free.
-func (l *Line) seat(w *Waiter) {
+// seat gives w a seat, which is free, of the priority lane or of its group.
+func (l *Line) seat(w *Waiter, favoured bool) {
 	w.state, w.granted, w.tokens = seated, l.now, l.tokens(w)
 	l.used.Requests++
 	l.used.Tokens += w.tokens
 	l.running[w.Class]++
+	l.given++
+	if favoured {
+		l.priority.hold(w.tokens)
+		return
+	}
+	w.group = l.groupOf(w)
+	s := &w.group.leaves[side(w)]
+	w.group.hold(w.tokens)
+	s.hold(w.tokens)
+	w.group.served, s.served = l.given, l.given
+}
+
+// giveUp ends what w's seat counted to.
+func (l *Line) giveUp(w *Waiter) {
+	if w.group == nil {
+		l.priority.giveUp(w.tokens)
+		return
+	}
+	g := w.group.live()
+	g.giveUp(w.tokens)
+	g.leaves[side(w)].giveUp(w.tokens)
 }
 
 // tokens is what w's seat takes: not more than there are.
 func (l *Line) tokens(w *Waiter) int64 {
 	n := max(0, w.Tokens)
-	if l.cfg.Seats.Tokens > 0 {
-		n = min(n, l.cfg.Seats.Tokens)
+	if l.usable.Tokens > 0 {
+		n = min(n, l.usable.Tokens)
 	}
 	return n
 }
 
 func (l *Line) fits(w *Waiter) bool { return l.free(l.tokens(w)) }
 
+// free reports whether a seat with so many tokens is.
 func (l *Line) free(tokens int64) bool {
-	s := l.cfg.Seats
+	s := l.usable
 	return l.used.Requests < s.Requests && (s.Tokens == 0 || l.used.Tokens <= s.Tokens-tokens)
 }
 

@@ -1,8 +1,8 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -10,15 +10,18 @@ import (
 )
 
 // model is the line written for clarity alone: slices, linear searches, no
-// bookkeeping. Its order is by definition: the least start tag of the class,
-// then of the tenant, v being the fluid server's virtual time.
+// bookkeeping. Its order in a lane is by definition: the least start tag of the
+// class, then of the tenant, v being the fluid server's virtual time; between
+// lanes it is that of modelshares_test.go.
 type model struct {
 	cfg      Config
 	now      time.Duration
 	waiting  []*entry // by arrival
 	retrying []*entry // by entry
 	running  []*entry
-	lanes    [2]modelLane
+	lanes    map[string]*modelLane // by name: red, priority, leaf 0.1 of group 0
+	served   map[string]int        // when a part last got a seat, counted in seats given
+	given    int
 	asked    []ask
 	paused   bool
 	draining bool
@@ -34,6 +37,9 @@ type entry struct {
 	b        Bounds
 	tokens   int64
 	charged  float64 // 0 = was not charged, or is settled
+	via      *modelLane
+	group    int // that the seat counts to
+	favoured bool
 }
 
 type ask struct {
@@ -45,8 +51,8 @@ type ask struct {
 func (m *model) own(t time.Time) time.Duration { return t.Sub(epoch) }
 
 func (m *model) need(w *Waiter) int64 {
-	if m.cfg.Seats.Tokens > 0 {
-		return min(w.Tokens, m.cfg.Seats.Tokens)
+	if t := m.usable().Tokens; t > 0 {
+		return min(w.Tokens, t)
 	}
 	return w.Tokens
 }
@@ -60,8 +66,8 @@ func (m *model) used() (s policy.Seats) {
 }
 
 func (m *model) fits(w *Waiter) bool {
-	u := m.used()
-	return u.Requests < m.cfg.Seats.Requests && (m.cfg.Seats.Tokens == 0 || u.Tokens+m.need(w) <= m.cfg.Seats.Tokens)
+	u, all := m.used(), m.usable()
+	return u.Requests < all.Requests && (all.Tokens == 0 || u.Tokens+m.need(w) <= all.Tokens)
 }
 
 func (m *model) count(f func(e *entry) bool) (n int) {
@@ -73,30 +79,35 @@ func (m *model) count(f func(e *entry) bool) (n int) {
 	return n
 }
 
-// head is whose turn it is.
-func (m *model) head() *entry {
-	for lane := range m.lanes {
-		in := slices.DeleteFunc(slices.Clone(m.waiting), func(e *entry) bool { return laneOf(e.w.Colour) != lane })
-		if len(in) == 0 {
-			continue
-		}
-		tag := func(l *modelLevel, name string) float64 { return l.find(name).tag }
-		ml := &m.lanes[lane]
-		return slices.MinFunc(in, func(a, b *entry) int {
-			for _, d := range []float64{
-				tag(&ml.classes, a.w.Class.String()) - tag(&ml.classes, b.w.Class.String()),
-				float64(a.w.Class) - float64(b.w.Class),
-				tag(&ml.tenants[a.w.Class], a.w.Tenant) - tag(&ml.tenants[b.w.Class], b.w.Tenant),
-			} {
-				if d != 0 && !math.IsNaN(d) {
-					return int(math.Copysign(1, d))
-				}
+// first is the next of those in a lane; nil when there is none.
+func (m *model) first(name string) *entry {
+	in := m.in(name)
+	if len(in) == 0 {
+		return nil
+	}
+	ml := m.lanes[name]
+	standing := func(e *entry) time.Duration { return e.since + e.w.Handicap }
+	firstOf := func(a *entry) *entry { // the first of a's flow
+		var flow []*entry
+		for _, o := range in {
+			if o.w.Class == a.w.Class && o.w.Tenant == a.w.Tenant {
+				flow = append(flow, o)
 			}
-			// Equal tags: the tenant whose first waiter came first.
-			return int(int64(m.firstOf(a).seq) - int64(m.firstOf(b).seq))
+		}
+		return slices.MinFunc(flow, func(a, b *entry) int {
+			return cmp.Or(cmp.Compare(standing(a), standing(b)), cmp.Compare(a.seq, b.seq))
 		})
 	}
-	return nil
+	return slices.MinFunc(in, func(a, b *entry) int {
+		return cmp.Or(
+			cmp.Compare(ml.classes.find(a.w.Class.String()).tag, ml.classes.find(b.w.Class.String()).tag),
+			cmp.Compare(a.w.Class, b.w.Class),
+			cmp.Compare(ml.tenants[a.w.Class].find(a.w.Tenant).tag, ml.tenants[b.w.Class].find(b.w.Tenant).tag),
+			cmp.Compare(firstOf(a).seq, firstOf(b).seq), // equal tags: whose first came first
+			cmp.Compare(standing(a), standing(b)),
+			cmp.Compare(a.seq, b.seq),
+		)
+	})
 }
 
 func (m *model) settle(e *entry, cost int64) {
@@ -105,65 +116,61 @@ func (m *model) settle(e *entry, cost int64) {
 		return
 	}
 	e.charged = 0
-	lane := laneOf(e.w.Colour)
-	in := func(o *entry) bool { return laneOf(o.w.Colour) == lane }
-	if m.count(in) > 0 {
-		m.lanes[lane].classes.correct(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]), work)
+	if e.via.classes.busy() {
+		e.via.classes.correct(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]), work)
 	}
-	if m.count(func(o *entry) bool { return in(o) && o.w.Class == e.w.Class }) > 0 {
-		m.lanes[lane].tenants[e.w.Class].correct(e.w.Tenant, e.w.Weight, work)
+	if t := &e.via.tenants[e.w.Class]; t.busy() {
+		t.correct(e.w.Tenant, e.w.Weight, work)
 	}
-}
-
-// firstOf is the first waiter of e's flow; within a flow it goes first.
-func (m *model) firstOf(e *entry) *entry {
-	for _, o := range m.waiting {
-		if o.w.Class == e.w.Class && o.w.Tenant == e.w.Tenant && laneOf(o.w.Colour) == laneOf(e.w.Colour) {
-			return o
-		}
-	}
-	return nil
 }
 
 func (m *model) drop(e *entry) {
 	m.waiting = slices.DeleteFunc(m.waiting, func(o *entry) bool { return o == e })
-	ml := &m.lanes[laneOf(e.w.Colour)]
-	same := func(o *entry) bool { return laneOf(o.w.Colour) == laneOf(e.w.Colour) && o.w.Class == e.w.Class }
-	if m.count(func(o *entry) bool { return same(o) && o.w.Tenant == e.w.Tenant }) == 0 {
-		ml.tenants[e.w.Class].rest(e.w.Tenant)
-	}
-	if m.count(same) == 0 {
-		ml.classes.rest(e.w.Class.String())
+	for _, name := range m.homes(e.w) {
+		ml := m.lanes[name]
+		class := slices.DeleteFunc(m.in(name), func(o *entry) bool { return o.w.Class != e.w.Class })
+		if !slices.ContainsFunc(class, func(o *entry) bool { return o.w.Tenant == e.w.Tenant }) {
+			ml.tenants[e.w.Class].rest(e.w.Tenant)
+		}
+		if len(class) == 0 {
+			ml.classes.rest(e.w.Class.String())
+		}
 	}
 }
 
-func (m *model) seat(e *entry) {
-	e.tokens = m.need(e.w)
+func (m *model) seat(e *entry, favoured bool) {
+	e.tokens, e.favoured, e.group = m.need(e.w), favoured, m.groupOf(e.w)
+	m.given++
+	if !favoured {
+		m.served[fmt.Sprint(e.group)], m.served[leafName(e.group, e.w.Stream)] = m.given, m.given
+	}
 	m.running = append(m.running, e)
 }
 
-func (m *model) dispatch(e *entry) {
-	ml, cost := &m.lanes[laneOf(e.w.Colour)], 1.0
+// dispatch seats the first of a lane.
+func (m *model) dispatch(name string) *entry {
+	e, ml, cost := m.first(name), m.lanes[name], 1.0
 	if m.cfg.Price == policy.ByTokens {
 		cost = float64(e.w.Cost)
 		ml.tenants[e.w.Class].serve(e.w.Tenant, cost)
 	}
 	ml.classes.serve(e.w.Class.String(), cost)
-	e.charged = cost
+	e.charged, e.via, ml.passed = cost, ml, 0
 	m.drop(e)
-	m.seat(e)
+	m.seat(e, name == "priority")
+	return e
 }
 
-func (m *model) grant() {
-	for h := m.head(); h != nil && m.fits(h.w); h = m.head() {
-		h = m.firstOf(h)
-		m.dispatch(h)
-		m.pending = append(m.pending, Exit{Waiter: h.w, Granted: true, Waited: m.now - h.since})
+func (m *model) grant(offered *entry) {
+	for name := m.turn(); name != ""; name = m.turn() {
+		if e := m.dispatch(name); e != offered {
+			m.pending = append(m.pending, Exit{Waiter: e.w, Granted: true, Waited: m.now - e.since})
+		}
 	}
 	for len(m.waiting) == 0 && len(m.retrying) > 0 && !m.paused && m.fits(m.retrying[0].w) {
 		e := m.retrying[0]
 		m.retrying = m.retrying[1:]
-		m.seat(e)
+		m.seat(e, m.favours(e.w))
 		m.pending = append(m.pending, Exit{Waiter: e.w, Granted: true, Retried: true, Waited: m.now - e.since})
 	}
 }
@@ -209,7 +216,7 @@ func (m *model) expire(until time.Duration) {
 func (m *model) begin(now time.Time) {
 	m.now = m.own(now)
 	m.expire(m.now - 1)
-	m.grant()
+	m.grant(nil)
 }
 
 func (m *model) flush() []Exit {
@@ -246,7 +253,7 @@ func (m *model) room(w *Waiter, b Bounds) Refusal {
 	flows := map[string]bool{}
 	for _, e := range m.waiting {
 		if e.w.Class == w.Class {
-			flows[fmt.Sprint(laneOf(e.w.Colour), e.w.Tenant)] = true
+			flows[fmt.Sprint(m.homes(e.w)[0], e.w.Tenant)] = true
 		}
 	}
 	if mine == 0 && of(w.Class) > share*len(flows) {
@@ -281,7 +288,7 @@ func (m *model) offer(now time.Time, w *Waiter, b Bounds) (r Refusal, seated boo
 	case e.deadline <= m.now:
 		return CannotMeet, false
 	case len(m.waiting) == 0 && m.fits(w):
-		m.seat(e)
+		m.seat(e, m.favours(w))
 		return Taken, true
 	case b.Length <= 0 || w.MaxWait <= 0:
 		return Full, false
@@ -298,15 +305,17 @@ func (m *model) place(e *entry, b Bounds) (Refusal, bool) {
 	w := e.w
 	e.expires = min(m.now+w.MaxWait, e.deadline)
 	m.waiting = append(m.waiting, e)
-	ml := &m.lanes[laneOf(w.Colour)]
-	ml.tenants[w.Class].arrive(w.Tenant, w.Weight)
-	ml.classes.arrive(w.Class.String(), float64(m.cfg.Weights[w.Class]))
-	if m.firstOf(m.head()) == e && m.fits(w) {
-		m.dispatch(e)
-		m.grant()
-		return Taken, true
+	m.join(e)
+	m.grant(e)
+	return Taken, slices.Contains(m.running, e)
+}
+
+func (m *model) join(e *entry) {
+	for _, name := range m.homes(e.w) {
+		ml := m.lanes[name]
+		ml.tenants[e.w.Class].arrive(e.w.Tenant, e.w.Weight)
+		ml.classes.arrive(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]))
 	}
-	return Taken, false
 }
 
 func (m *model) next() (time.Time, bool) {

@@ -10,6 +10,7 @@ import (
 type modelLane struct {
 	classes modelLevel
 	tenants [policy.NumClasses]modelLevel
+	passed  int64 // tokens that went past its first, which did not fit
 }
 
 type modelLevel struct {
@@ -43,6 +44,10 @@ func (m *modelLevel) arrive(name string, weight float64) {
 	if f.weight = weight; !f.ready {
 		f.ready, f.tag = true, max(f.tag, m.v)
 	}
+}
+
+func (m *modelLevel) busy() bool {
+	return slices.ContainsFunc(m.flows, func(f *modelFlow) bool { return f.ready })
 }
 
 func (m *modelLevel) sum() (s float64) {
@@ -117,7 +122,7 @@ func (m *modelLevel) raise() {
 func (m *modelLevel) rest(name string) {
 	f := m.find(name)
 	f.ready = false
-	if !slices.ContainsFunc(m.flows, func(f *modelFlow) bool { return f.ready }) {
+	if !m.busy() {
 		*m = modelLevel{}
 		return
 	}

@@ -24,11 +24,27 @@ type pair struct {
 }
 
 func newPair(t *rapid.T) *pair {
-	cfg := standardConfig(rapid.Int64Range(0, 4).Draw(t, "requests"), rapid.SampledFrom([]int64{0, 10, 30}).Draw(t, "tokens"))
+	cfg := standardConfig(rapid.Int64Range(0, 7).Draw(t, "requests"), rapid.SampledFrom([]int64{0, 10, 30}).Draw(t, "tokens"))
 	cfg.Price = policy.Price(rapid.IntRange(0, 1).Draw(t, "price"))
-	p := &pair{t: t, l: New(cfg, nil), m: &model{cfg: cfg}, left: map[*Waiter]int{}}
+	cfg.Shares = shapes(t)
+	p := &pair{t: t, l: New(cfg, nil), m: &model{}, left: map[*Waiter]int{}}
+	p.m.reshape(cfg)
 	p.same(p.l.Advance(at(0)), nil)
 	return p
+}
+
+// shapes draws shares: half the time none.
+func shapes(t *rapid.T) (s Shares) {
+	if rapid.Bool().Draw(t, "plain") {
+		return s
+	}
+	s.Headroom = policy.Ratio(rapid.SampledFrom([]float64{0, 0, 0.3}).Draw(t, "headroom"))
+	s.Priority = policy.Ratio(rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "priority"))
+	s.Streaming = policy.Ratio(rapid.SampledFrom([]float64{0, 1, 0.5, 0.75}).Draw(t, "streaming"))
+	for _, share := range rapid.SampledFrom([][]float64{nil, {0.5, 0.5}, {0.2, 0.6, 0.2}, {0.75, 0.1, 0}}).Draw(t, "groups") {
+		s.Groups = append(s.Groups, Group{policy.Ratio(share)})
+	}
+	return s
 }
 
 func (p *pair) draw() *Waiter {
@@ -41,6 +57,10 @@ func (p *pair) draw() *Waiter {
 		Bytes:    rapid.Int64Range(0, 100).Draw(p.t, "bytes"),
 		MaxWait:  time.Duration(rapid.IntRange(0, 20).Draw(p.t, "wait")) * 10 * ms,
 		OnExpiry: policy.Expiry(rapid.IntRange(0, 2).Draw(p.t, "expiry")),
+		Group:    rapid.IntRange(-1, 3).Draw(p.t, "group"),
+		Stream:   rapid.Bool().Draw(p.t, "stream"),
+		Priority: rapid.IntRange(0, 3).Draw(p.t, "priority") == 0,
+		Handicap: time.Duration(rapid.IntRange(0, 4).Draw(p.t, "handicap")) * 25 * ms,
 	}
 	w.Weight = float64(int(1) << (int(w.Tenant[1]) % 3)) // a tenant has one tier
 	if rapid.IntRange(0, 5).Draw(p.t, "red") == 0 {
@@ -136,7 +156,7 @@ func (p *pair) take(*rapid.T) {
 		p.t.Fatalf("took %v, want %v", got, want)
 	}
 	if got {
-		p.m.seat(&entry{w: w})
+		p.m.seat(&entry{w: w}, p.m.favours(w))
 		p.seated = append(p.seated, w)
 		p.left[w]++
 	}
@@ -197,7 +217,7 @@ func (p *pair) advance(t *rapid.T) {
 	got := p.l.Advance(at(p.now))
 	p.m.now = p.now
 	p.m.expire(p.now)
-	p.m.grant()
+	p.m.grant(nil)
 	p.same(got, p.m.flush())
 	if due, ok := p.l.Next(); ok && !due.After(at(p.now)) {
 		p.t.Fatalf("after Advance(%v) due at %v", p.now, due.Sub(epoch))
@@ -210,11 +230,14 @@ func (p *pair) pass(t *rapid.T) { // without a call: the timer is late
 
 func (p *pair) reseat(t *rapid.T) {
 	c := p.m.cfg
-	c.Seats.Requests = rapid.Int64Range(0, 4).Draw(t, "requests")
+	if rapid.IntRange(0, 3).Draw(t, "shares") == 0 {
+		c.Shares = shapes(t)
+	}
+	c.Seats.Requests = rapid.Int64Range(0, 7).Draw(t, "requests")
 	if c.Seats.Tokens > 0 {
 		c.Seats.Tokens = rapid.Int64Range(5, 30).Draw(t, "tokens")
 	}
-	p.m.cfg = c
+	p.m.reshape(c)
 	got := p.l.Configure(at(p.now), c)
 	p.m.begin(at(p.now))
 	p.same(got, p.m.flush())
@@ -243,8 +266,8 @@ func (p *pair) check(t *rapid.T) {
 	if wantDue, wantOK := p.m.next(); !due.Equal(wantDue) || ok != wantOK {
 		t.Fatalf("next %v %v, want %v %v", due, ok, wantDue, wantOK)
 	}
-	if w := p.l.next(); w != nil && p.l.fits(w) {
-		t.Fatal("a seat is free and the next in order waits")
+	if _, ok := p.l.turn(); ok {
+		t.Fatal("a seat is free and one waits whose turn it is")
 	}
 	for c := range policy.Class(3) {
 		if d := p.l.Predict(at(p.now), &Waiter{Class: c}); d < 0 || d > maxWait {

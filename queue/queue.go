@@ -118,16 +118,22 @@ type Line struct {
 	draining bool
 	paused   bool // the retry queue
 
+	usable  policy.Seats // the seats without headroom
 	used    policy.Seats
 	running [policy.NumClasses]int
+	given   uint64 // seats, ever
 
-	lanes   [2]lane // red, others
-	red     int     // waiting in the red lane
-	total   int     // waiting in both lanes
-	retry   fifo
-	bytes   int64
-	expiry  heap[time.Duration, *Waiter] // of all who wait or retry
-	pending []Exit                       // for the next call that returns exits
+	red      leaf
+	priority leaf // its waiters stand in their group too
+	groups   []*group
+	split    bool    // streaming requests wait apart in their group
+	claims   []claim // for the next seat; only inside turn and dispatch
+	total    int     // waiting
+	waiting  [policy.NumClasses]int
+	retry    fifo
+	bytes    int64
+	expiry   heap[time.Duration, *Waiter] // of all who wait or retry
+	pending  []Exit                       // for the next call that returns exits
 
 	caps  caps
 	asks  [policy.NumClasses]asks
@@ -149,8 +155,8 @@ func (l *Line) Configure(now time.Time, c Config) []Exit {
 	repriced := c.Price != l.cfg.Price
 	l.reshape(c)
 	if repriced {
-		for i := range l.lanes {
-			l.lanes[i].rebase()
+		for ln := range l.lines {
+			ln.rebase()
 		}
 	}
 	l.catchUp()
@@ -162,9 +168,7 @@ func (l *Line) reshape(c Config) {
 	c.Seats.Tokens = max(0, c.Seats.Tokens)
 	l.cfg = c
 	l.caps = caps{}
-	for i := range l.lanes {
-		l.lanes[i].configure(c.Weights)
-	}
+	l.share(c)
 }
 
 // Pause closes or opens the retry queue (breaker open: closed). Those in it
@@ -220,6 +224,7 @@ func (l *Line) Predict(now time.Time, w *Waiter) time.Duration {
 func (l *Line) Stats(now time.Time) Stats {
 	d := l.drainAt(now)
 	s := Stats{
+		Waiting:    l.waiting,
 		Retrying:   l.retry.len,
 		Running:    l.running,
 		SeatsTotal: l.cfg.Seats,
@@ -227,11 +232,8 @@ func (l *Line) Stats(now time.Time) Stats {
 		HeldBytes:  l.bytes,
 		DrainRate:  d.measured(),
 	}
-	for i := range l.lanes {
-		s.Tenants += l.lanes[i].tenants()
-		for c := range s.Waiting {
-			s.Waiting[c] += l.lanes[i].classes[c].waiting
-		}
+	for ln := range l.lines {
+		s.Tenants += ln.tenants()
 	}
 	return s
 }

@@ -35,18 +35,21 @@ type Waiter struct {
 type node struct {
 	line       *Line
 	state      waiterState
-	seq        uint64 // of arrival
-	since      time.Duration
+	seq        uint64        // of arrival
+	since      time.Duration // the Offer
 	granted    time.Duration
 	expires    time.Duration // from line or retry queue
 	deadline   time.Duration // the caller's own, or never
 	retryLimit time.Duration
 	retryLen   int
-	pos        int     // in the expiry heap
-	flow       *tenant // while waiting
-	prev, next *Waiter // in the flow or the retry queue
-	tokens     int64   // taken with the seat
-	charged    float64 // in fair queuing; 0 = was not charged
+	pos        int           // in the expiry heap
+	came       time.Duration // since, or earlier: time waited before is credited inside the flow
+	spots      [2]spot       // while waiting
+	prev, next *Waiter       // in the retry queue
+	tokens     int64         // taken with the seat
+	group      *group        // whose share the seat counts to; nil = the priority lane's
+	via        *lane         // where it was charged
+	charged    float64       // in fair queuing; 0 = was not charged
 	settled    bool
 }
 
@@ -72,16 +75,7 @@ func plus(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// laneOf is the index of the lane a waiter belongs to.
-func laneOf(c policy.Colour) int {
-	if c == policy.Red {
-		return 0
-	}
-	return 1
-}
-
-// fifo is a list of waiters, first come first served: a tenant's flow, or the
-// retry queue.
+// fifo is a list of waiters, first come first served: the retry queue.
 type fifo struct {
 	head, tail *Waiter
 	len        int
