@@ -3,6 +3,7 @@ package policy
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -54,6 +55,22 @@ func common(p *Policy) []check {
 		{"P1 P3 V1 standard", class(Standard), ClassPolicy{Standard, 2, 500 * time.Millisecond, ExpireDegrade, FP16Dyn, Enforce, false, false}},
 		{"P1 P3 V1 batch", class(Batch), ClassPolicy{Batch, 1, time.Second, ExpireRetry, INT8, Enforce, false, false}},
 		{"P3 retry queue", p.Queue.RetryQueue, RetryQueue{Limit: 5 * time.Second, Length: 200}},
+		{"P4 quick by tokens", p.Queue.Order.CheapTokens, int64(50)},
+		{"P4 quick by time", p.Queue.Order.CheapTime, 100 * time.Millisecond},
+		{"P4 ageing", p.Queue.Order.Ageing, 100 * time.Millisecond},
+		{"P6 streaming first", p.Queue.Order.Streaming, true},
+		{"P8 lane", p.Shares.Priority, Ratio(0.1)},
+		{"P9 gold, silver, bronze", tierSharesOf(p), []Ratio{0.2, 0.6, 0.2}},
+		{"T13 headroom", p.Queue.Headroom, Ratio(0)},
+		{"Q5 share of those who come back", p.RetryAfter.Share, Ratio(0.5)},
+		{"Q5 grace", p.RetryAfter.Grace, 5 * time.Second},
+		{"Q5 jitter", p.RetryAfter.Jitter, Ratio(0.2)},
+		{"Q7 longest hint", p.RetryAfter.Max, time.Minute},
+		{"Q9 watchdog", p.Queue.Watchdog, Watchdog{After: 10 * time.Second, Step: 0.1, Max: 0.5}},
+		{"V2 notice", p.Variants.Notice, "served at lower precision: accuracy within 0.3 %, coherence 5-8 % lower"},
+		{"V3 flip", p.Variants.Flip, 5 * time.Second},
+		{"V3 sessions", p.Variants.SessionFor, 10 * time.Minute},
+		{"V3 latency", p.Pools[0].Cost, Cost{Base: 1, SLA: 500 * time.Millisecond}},
 		{"P1 headers", p.PriorityHeaders, []string{"X-DeepSeek-Priority", "X-Traffic-Color"}},
 		{"B1 window", p.Breaker.Window, 10 * time.Second},
 		{"B1 soft", p.Breaker.Soft, Ratio(0.3)},
@@ -69,6 +86,14 @@ func common(p *Policy) []check {
 	}
 }
 
+func tierSharesOf(p *Policy) []Ratio {
+	shares := make(map[string]Ratio)
+	for _, t := range p.Tiers {
+		shares[t.Name] = t.Share
+	}
+	return []Ratio{shares["gold"], shares["silver"], shares["bronze"]}
+}
+
 func TestDefaultPolicyNumbers(t *testing.T) {
 	p := example(t, "default.yaml")
 	verify(t, append(common(p), []check{
@@ -76,14 +101,16 @@ func TestDefaultPolicyNumbers(t *testing.T) {
 		{"Q7 whole seconds", p.RetryAfter.Fractional, false},
 		{"Q8 engine first", p.Gauge.Literal, false},
 		{"P2 by tokens", p.Queue.Price, ByTokens},
+		{"P6 no bound", p.Shares.Streaming, Ratio(1)},
+		{"P7 off", p.NonStreaming, (*NonStreaming)(nil)},
+		{"V2 rate", p.Pools[2].Rate, Ratio(1)},
+		{"V3 by class", p.Variants.ByCost, false},
+		{"Q9 fixed", p.Pools[0].Adaptive, (*Adaptive)(nil)},
 		{"B4 off", p.Breaker.DynamicThreshold, false},
 		{"B5 fixed", p.Breaker.Progressive, false},
 		{"T7 units", limitsOf(p), []Limit{{Requests, 600, time.Minute}, {Tokens, 200_000, 5 * time.Minute}, {Concurrency, 20, 0}}},
 		{"Q3 dcgm-exporter", p.Pools[0].Telemetry[1].Every, 5 * time.Second},
 	}...))
-	if _, err := p.For(Overrides{Profile: "edge"}); err != nil {
-		t.Error(err)
-	}
 	if n := p.Notes(); len(n) != 0 {
 		t.Errorf("notes: %v", n)
 	}
@@ -104,11 +131,38 @@ func TestSourcePolicyNumbers(t *testing.T) {
 		{"Q7 literal", p.RetryAfter.Fractional, true},
 		{"Q8 literal", p.Gauge.Literal, true},
 		{"P2 literal", p.Queue.Price, ByRequests},
+		{"P6 share", p.Shares.Streaming, Ratio(0.7)},
+		{"P7 on", p.NonStreaming, &NonStreaming{Variant: FP16, MaxWait: 200 * time.Millisecond}},
+		{"V2 compensation", p.Pools[2].Rate, Ratio(0.8)},
+		{"V3 by cost", p.Variants.ByCost, true},
 		{"B4 on", p.Breaker.DynamicThreshold, true},
 		{"B5 progressive", p.Breaker.Progressive, true},
 	}...))
 	if slices.ContainsFunc(p.Pools, func(q Pool) bool { return q.Telemetry[0].Kind != KindDCGMExporter }) {
 		t.Error("the source reads GPUs alone")
+	}
+}
+
+// The stages of a chain (E4) are profiles: limits, then the queue, then
+// back-pressure.
+func TestStages(t *testing.T) {
+	p := example(t, "default.yaml")
+	for _, stage := range []struct {
+		name   string
+		places int
+		quotas int
+	}{{"edge", 0, 1}, {"region", 200, 0}, {"cluster", 0, 0}} {
+		e, err := p.For(Overrides{Profile: stage.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Queue.Length.Max != stage.places || len(e.Quotas) != stage.quotas {
+			t.Errorf("%s: %d places, %d quotas; want %d, %d", stage.name, e.Queue.Length.Max, len(e.Quotas), stage.places, stage.quotas)
+		}
+	}
+	q := load(t, "w.yaml", strings.Replace(minimal, "seats: {requests: 4}", "seats: {requests: 4}, stage: true", 1))
+	if !q.Pools[0].Stage || p.Pools[0].Stage {
+		t.Error("a pool is a stage where the file says so, and only there")
 	}
 }
 
@@ -121,6 +175,7 @@ func TestDefaultIsTheDefaultPolicy(t *testing.T) {
 		{"queue", p.Queue, q.Queue}, {"gauge", p.Gauge, q.Gauge}, {"breaker", p.Breaker, q.Breaker},
 		{"estimate", p.Estimate, q.Estimate}, {"retryAfter", p.RetryAfter, q.RetryAfter},
 		{"apis", p.APIs, q.APIs}, {"tiers", p.Tiers, q.Tiers}, {"classes", p.Classes, q.Classes},
+		{"shares", p.Shares, q.Shares}, {"variants", p.Variants, q.Variants}, {"nonStreaming", p.NonStreaming, q.NonStreaming},
 		{"envoy", p.Envoy, q.Envoy}, {"metering", p.Metering, q.Metering}, {"server", p.Server, q.Server},
 	} {
 		verify(t, []check{c})

@@ -128,6 +128,7 @@ func (x *explanation) tenant() bool {
 	if c := x.e.Cap(x.class); c != x.class {
 		x.class, limit = c, ", lowered from "+token.String()+" by the route"
 	}
+	x.say("seats", "%s guaranteed to the tier", formatRatio(x.e.tierShare(x.tier)))
 	x.say("class", "%s%s, mode %s", x.class, limit, x.e.ModeOf(x.class))
 	return true
 }
@@ -166,6 +167,12 @@ func (x *explanation) model() bool {
 		instead = ", in place of " + string(want)
 	}
 	x.say("pools", "%s%s", describePools(pools), instead)
+	if n := x.e.NonStreaming; n != nil {
+		x.say("", "without streaming: %s", describePools(x.e.PoolsFor(m, n.Variant)))
+	}
+	if x.e.Variants.ByCost && x.e.chooses(m) {
+		x.say("", "by cost: of the pools at or below the cheapest")
+	}
 	return true
 }
 
@@ -176,6 +183,9 @@ func (x *explanation) waits() {
 		return
 	}
 	x.say("waits", "%s", strings.TrimPrefix(describeWait(x.e.MaxWait[x.class], c, &x.e.Queue), "waits "))
+	if n := x.e.NonStreaming; n != nil {
+		x.say("", "without streaming: %s", describeNonStreaming(n))
+	}
 	if hold := x.e.Longest(x.class); hold > 0 {
 		x.say("held", "%s at most; Envoy must wait %s", formatDuration(hold), formatDuration(hold+HoldMargin))
 	}

@@ -132,6 +132,20 @@ func (p *Policy) TierWeight(name string) float64 {
 	return 1
 }
 
+// tierShare is what is guaranteed to a tier (P9), to one that is not declared
+// what is to "silver".
+func (p *Policy) tierShare(name string) Ratio {
+	if !hasTier(p, name) {
+		name = DefaultTier
+	}
+	for _, t := range p.Tiers {
+		if t.Name == name {
+			return t.Share
+		}
+	}
+	return 0
+}
+
 // Tenant is the first rule that matches a tenant, nil if none does.
 func (p *Policy) Tenant(tenant string) *TenantRule {
 	x := p.tables()

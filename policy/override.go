@@ -222,7 +222,11 @@ func (n *narrowing) maxWait(text string) {
 		n.e.MaxWait[i] = min(w, wait)
 	}
 	if !narrows {
-		n.fail(keyMaxWait, text, "may only shorten: at most "+formatDuration(slices.Max(n.e.MaxWait[:]))+
+		most := slices.Max(n.e.MaxWait[:])
+		if p := n.e.NonStreaming; p != nil {
+			most = max(most, p.MaxWait)
+		}
+		n.fail(keyMaxWait, text, "may only shorten: at most "+formatDuration(most)+
 			" here (envoy.allowLoosen is off)")
 	}
 }

@@ -16,6 +16,7 @@ func Report(p *Policy) string {
 	r.models(p)
 	r.classes(p)
 	r.tenants(p)
+	r.seats(p)
 	r.quotas(p)
 	for _, name := range p.ProfileNames() {
 		r.head("profile " + name + ": what differs")
@@ -80,22 +81,32 @@ func (r *report) models(p *Policy) {
 			pools := p.PoolsFor(m, p.Classes[c].Variant)
 			r.line("    %-9s %s", Class(c), describePools(pools))
 		}
+		if p.Variants.ByCost && p.chooses(m) {
+			r.line("    by cost: of the pools at or below these the cheapest")
+		}
 	}
 }
 
 func describePools(pools []*Pool) string {
 	parts := make([]string, len(pools))
 	for i, q := range pools {
-		parts[i] = fmt.Sprintf("%s (%s, %s)", q.Name, q.Variant, describeSeats(q.Seats))
+		parts[i] = fmt.Sprintf("%s (%s, %s)", q.Name, q.Variant, describeSeats(q))
 	}
 	return strings.Join(parts, ", ")
 }
 
-func describeSeats(s Seats) string {
-	if s.Tokens == 0 {
-		return fmt.Sprintf("%d seats", s.Requests)
+func describeSeats(p *Pool) string {
+	s := fmt.Sprintf("%d seats", p.Seats.Requests)
+	if a := p.Adaptive; a != nil {
+		s = fmt.Sprintf("%d to %d seats for a ttft of %s", a.Min, a.Max, formatDuration(a.TTFT))
 	}
-	return fmt.Sprintf("%d seats, %d tokens", s.Requests, s.Tokens)
+	if p.Seats.Tokens > 0 {
+		s += fmt.Sprintf(", %d tokens", p.Seats.Tokens)
+	}
+	if p.Stage {
+		s += ", another weir behind"
+	}
+	return s
 }
 
 func (r *report) classes(p *Policy) {
@@ -104,6 +115,17 @@ func (r *report) classes(p *Policy) {
 		c := &p.Classes[i]
 		r.line("  %-9s weight %d, %s%s", c.Class, c.Weight, describeWait(c.MaxWait, c, &p.Queue), describeMode(c.Mode))
 	}
+	if n := p.NonStreaming; n != nil {
+		r.line("  without streaming, any class: %s", describeNonStreaming(n))
+	}
+}
+
+func describeNonStreaming(n *NonStreaming) string {
+	s := "a free seat of " + string(n.Variant)
+	if n.MaxWait > 0 {
+		s += ", else waits " + formatDuration(n.MaxWait)
+	}
+	return s + ", then 429"
 }
 
 func describeWait(wait time.Duration, c *ClassPolicy, q *Queue) string {
@@ -139,6 +161,20 @@ func (r *report) tenants(p *Policy) {
 	}
 	for _, t := range p.Tiers {
 		r.line("  tier %-15s weight %s", t.Name, plainNumber(t.Weight))
+	}
+}
+
+// seats says who may hold the seats of a pool, in the order in which they are
+// divided.
+func (r *report) seats(p *Policy) {
+	r.head("seats of a pool (idle shares are lent)")
+	r.line("  %-20s %s", "headroom", formatRatio(p.Queue.Headroom))
+	r.line("  %-20s %s of the rest", "priority lane", formatRatio(p.Shares.Priority))
+	for _, t := range p.Tiers {
+		r.line("  tier %-15s %s of what remains", t.Name, formatRatio(t.Share))
+	}
+	if p.Shares.Streaming < 1 {
+		r.line("  %-20s %s of a tier's at most, while others of it wait", "streaming", formatRatio(p.Shares.Streaming))
 	}
 }
 
