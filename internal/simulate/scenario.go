@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -181,19 +182,25 @@ func (s *Scenario) InBurst(t time.Duration) bool {
 	return false
 }
 
-// Stretch gives a scenario that lasts long enough for about n first sends;
-// streams that end with it, and pulses that repeat, go on. It is never
+// Stretch gives a scenario that lasts, to the second, until at least n first
+// sends are to be expected: streams that end with it go on. It is never
 // shorter than s, nor longer than 30 days.
 func (s *Scenario) Stretch(n int) *Scenario {
+	want := float64(n) + 3*math.Sqrt(float64(n)) // so that chance hardly ever leaves less
+	enough := func(more int) bool { return s.lasting(more).expected() >= want }
+	more := sort.Search(int((30*24*time.Hour-s.Duration)/time.Second), enough)
+	return s.lasting(more)
+}
+
+// lasting is the scenario made so many seconds longer.
+func (s *Scenario) lasting(more int) *Scenario {
 	longer := *s
-	for longer.Duration < 30*24*time.Hour && longer.expected() < 1.02*float64(n)+100 {
-		longer.Arrivals = slices.Clone(longer.Arrivals)
-		for i := range longer.Arrivals {
-			if a := &longer.Arrivals[i]; a.To == longer.Duration && a.Kind != Trace {
-				a.To *= 2
-			}
+	longer.Duration += time.Duration(more) * time.Second
+	longer.Arrivals = slices.Clone(s.Arrivals)
+	for i := range longer.Arrivals {
+		if a := &longer.Arrivals[i]; a.To == s.Duration {
+			a.To = longer.Duration
 		}
-		longer.Duration *= 2
 	}
 	return &longer
 }
@@ -332,12 +339,4 @@ type Candidate struct {
 	Name    string // file name without extension; weir's own are "default" and "source"
 	Policy  *policy.Policy
 	Reloads []*policy.Policy
-}
-
-// Options change how a scenario is run. Run(ctx, scenario, candidate, options)
-// plays one candidate and gives its Result; traces are read as they are
-// played (OpenTrace), never whole.
-type Options struct {
-	Requests int  // first sends after which arrivals end; 0 = no bound. See Stretch
-	SkipBad  bool // bad lines of traces are passed over and counted
 }
