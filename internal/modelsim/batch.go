@@ -84,6 +84,9 @@ func (b *Batch) Configure(cfg EngineConfig) {
 	b.cfg, b.load.KVTokens = cfg, cfg.KVTokens
 }
 
+// Config is the machine, defaults filled in.
+func (b *Batch) Config() EngineConfig { return b.cfg }
+
 // Submit puts a sequence behind the others. One that needs more than the
 // whole cache never starts, and nobody behind it does.
 func (b *Batch) Submit(s *Sequence) {
@@ -177,7 +180,7 @@ func (b *Batch) start() {
 }
 
 // Finish ends the step. It gives the sequences whose first token came with it,
-// and those that are through by it; both lists are valid until the next call.
+// and those that are through by it; both lists are valid until the next Finish.
 func (b *Batch) Finish() (first, done []*Sequence) {
 	b.first, b.done = b.first[:0], b.done[:0]
 	b.load.Steps++

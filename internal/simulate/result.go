@@ -25,6 +25,7 @@ type Result struct {
 	Failed   int            `json:"failed"`        // never served: gave up, refused for good, or broken off
 	Reasons  map[string]int `json:"reasons"`       // of every try
 	Hints    HintResult     `json:"hints"`
+	Skipped  int            `json:"skipped,omitempty"`  // lines of traces that were passed over
 	Advice   string         `json:"advice,omitempty"`   // said when no policy can help: how much capacity is missing
 	Violated []string       `json:"violated,omitempty"` // invariants that did not hold: always a defect
 	Series   []Sample       `json:"-"`
