@@ -146,6 +146,10 @@ func TestLineConfig(t *testing.T) {
 			t.Fatalf("groups %+v, want the tiers in their order", c.Shares.Groups)
 		}
 	}
+	p.Tiers = []policy.Tier{{Name: "gold", Weight: 2}, {Name: "silver"}, {Name: "bronze"}}
+	if none := lineConfig(p, &p.Pools[0]).Shares.Groups; none != nil {
+		t.Errorf("groups %+v where no tier has a share", none)
+	}
 	if c.Booking != (queue.Booking{Share: 0.4, Grace: 3 * time.Second, Max: 30 * time.Second}) {
 		t.Errorf("booking %+v", c.Booking)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weirproxy/weir/breaker"
@@ -73,8 +74,8 @@ func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool
 	l.rng = rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
 	l.spec.Store(spec)
 	config := lineConfig(p, spec)
-	l.shape(&config)
 	l.line = queue.New(config, rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
+	l.shape(&config)
 	if c.echo != nil {
 		if real := c.echo.floor.Load().pools[spec.Name]; real != nil {
 			l.breaker, l.speeds = real.breaker, real.speeds
@@ -101,20 +102,27 @@ func (c *Core) reshape(now time.Time, l *pool, p *policy.Policy) []*Plan {
 func (c *Core) resize(now time.Time, l *pool, config queue.Config) []*Plan {
 	now = l.lock(now)
 	defer l.unlock()
+	exits := l.line.Configure(now, config)
 	l.shape(&config)
-	gone := c.leave(now, l, l.line.Configure(now, config))
+	gone := c.leave(now, l, exits)
 	l.adopt(now)
 	return gone
 }
 
-// shape publishes what others read of a line's shape without its lock.
+// shape publishes what others read of the line's shape without its lock. Past
+// an open breaker the lane has a seat also where there is only one (P8).
 func (l *pool) shape(config *queue.Config) {
 	l.seats.Store(&config.Seats)
-	l.lane.Store(laneSeats(config))
+	lane := l.line.Lane()
+	if config.Shares.Priority > 0 {
+		lane = max(lane, 1)
+	}
+	l.lane.Store(lane)
 }
 
 // lineConfig is a pool's line; its seats are this replica's share,
-// rounded down, at least one. Its groups are the tiers in their order (P9).
+// rounded down, at least one. Its groups are the tiers in their order (P9); there
+// are none where no tier has a share.
 func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
 	n := int64(max(p.Server.Replicas, 1))
 	c := queue.Config{Price: p.Queue.Price}
@@ -123,8 +131,10 @@ func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
 		c.Seats.Tokens = max(spec.Seats.Tokens/n, 1)
 	}
 	c.Shares = queue.Shares{Headroom: p.Queue.Headroom, Priority: p.Shares.Priority, Streaming: p.Shares.Streaming}
-	for i := range p.Tiers {
-		c.Shares.Groups = append(c.Shares.Groups, queue.Group{Share: p.Tiers[i].Share})
+	if slices.ContainsFunc(p.Tiers, func(t policy.Tier) bool { return t.Share > 0 }) {
+		for i := range p.Tiers {
+			c.Shares.Groups = append(c.Shares.Groups, queue.Group{Share: p.Tiers[i].Share})
+		}
 	}
 	c.Booking = queue.Booking{Share: p.RetryAfter.Share, Grace: p.RetryAfter.Grace, Max: p.RetryAfter.Max}
 	for i := range p.Classes {

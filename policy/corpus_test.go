@@ -104,6 +104,7 @@ func FuzzLoad(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add([]byte(minimal))
+	f.Add([]byte(full))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := Load("w.yaml", data, WithoutSecrets())
 		if err != nil {

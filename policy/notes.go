@@ -96,7 +96,7 @@ func seatNotes(p *Policy) []string {
 	}
 	for i := range p.Pools {
 		if pool := &p.Pools[i]; p.Shares.Priority > 0 && len(p.PriorityHeaders) > 0 && p.usable(pool) == 1 {
-			notes = append(notes, fmt.Sprintf("pool %s: the priority lane has the only seat of each weir: others run only while no request with a priority header waits", pool.Name))
+			notes = append(notes, fmt.Sprintf("pool %s: each weir has one seat to give: there is none for the priority lane", pool.Name))
 		}
 	}
 	return notes

@@ -212,7 +212,7 @@ func TestSchemaRefusesBadFiles(t *testing.T) {
 // examples are the policies that are published.
 func examples(t *testing.T) map[string][]byte {
 	t.Helper()
-	out := map[string][]byte{"minimal": []byte(minimal)}
+	out := map[string][]byte{"minimal": []byte(minimal), "full": []byte(full)}
 	for _, name := range []string{"default.yaml", "source.yaml"} {
 		data, err := os.ReadFile("../examples/policies/" + name)
 		if err != nil {

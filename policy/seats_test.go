@@ -11,7 +11,7 @@ import (
 // full is minimal with every key of seats, shares, order and variants.
 const full = `version: 1
 identity: {issuers: [{issuer: https://id.example, audiences: [llm], jwks: {file: jwks.json}}]}
-models: [{name: m, pools: [p, low]}, {name: n, pools: [p]}]
+models: [{name: m, pools: [p, low]}, {name: other, pools: [p]}]
 pools:
   - name: p
     variant: fp16
@@ -145,8 +145,8 @@ func TestNotes(t *testing.T) {
 		{"tier without a share", three + "tiers: [{name: vip}]\n", []string{
 			"tier vip has no share of the seats: it runs only on what other tiers leave"}},
 		{"one seat", three + "server: {replicas: 5}\nstore: {redis: {addresses: [\"r:6379\"]}}\n", []string{
-			"pool p: the priority lane has the only seat of each weir: others run only while no request with a priority header waits",
-			"pool q: the priority lane has the only seat of each weir: others run only while no request with a priority header waits"}},
+			"pool p: each weir has one seat to give: there is none for the priority lane",
+			"pool q: each weir has one seat to give: there is none for the priority lane"}},
 	} {
 		got := load(t, "w.yaml", tt.text).Notes()
 		for _, want := range tt.want {
@@ -217,7 +217,7 @@ func TestReportOfSeats(t *testing.T) {
 	p := load(t, "w.yaml", full)
 	contains(t, Report(p),
 		"#     critical  p (fp16, 8 to 256 seats for a ttft of 900ms, 5000 tokens)\n",
-		"#     batch     low (int8, 20 seats, another weir behind)\n#     by cost: of the pools at or below these the cheapest\n#   n\n",
+		"#     batch     low (int8, 20 seats, another weir behind)\n#     by cost: of the pools at or below these the cheapest\n#   other\n",
 		"#   without streaming, any class: a free seat of fp16-dyn, else waits 150ms, then 429\n",
 		"# seats of a pool (idle shares are lent)\n#   headroom             12.5%\n#   priority lane        5% of the rest\n"+
 			"#   tier gold            20% of what remains\n#   tier silver          30% of what remains\n#   tier bronze          0% of what remains\n"+
@@ -230,7 +230,7 @@ func TestReportOfSeats(t *testing.T) {
 	}
 	contains(t, got, "seats     50% guaranteed to the tier\n", "          without streaming: p (fp16, 8 to", "          by cost: of the pools at or below the cheapest\n",
 		"          without streaming: a free seat of fp16-dyn, else waits 150ms, then 429\n", "held      200ms at most")
-	got, err = ReportSample(p, Sample{Tenant: "x", Tier: "unknown", Path: "/v1/chat/completions", Model: "n"})
+	got, err = ReportSample(p, Sample{Tenant: "x", Tier: "unknown", Path: "/v1/chat/completions", Model: "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
