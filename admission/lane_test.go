@@ -6,7 +6,6 @@ import (
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/policy"
-	"github.com/weirproxy/weir/queue"
 	"github.com/weirproxy/weir/quota"
 )
 
@@ -221,18 +220,18 @@ func TestPrecheckKnowsTheLane(t *testing.T) {
 	quiet(t, d)
 }
 
-// P8, T13: 10 % of what headroom leaves, rounded down, at least one.
+// P8, T13: 10 % of what headroom leaves, at least one; it follows the policy.
 func TestLaneSeats(t *testing.T) {
+	core := newTestCore(house(64, withLane(0.1)))
 	for _, c := range []struct {
 		seats              int64
 		headroom, priority policy.Ratio
 		want               int64
 	}{
-		{64, 0, 0.1, 6}, {10, 0, 0.1, 1}, {9, 0, 0.1, 1}, {1, 0, 0.1, 1},
-		{100, 0.2, 0.1, 8}, {100, 0, 0, 0}, {100, 0, 1, 100}, {10, 0.5, 0.1, 1},
+		{64, 0, 0.1, 6}, {10, 0, 0.1, 1}, {9, 0, 0.1, 1}, {1, 0, 0.1, 1}, {100, 0.2, 0.1, 8}, {100, 0, 0, 0}, {10, 0.5, 0.1, 1},
 	} {
-		cfg := queue.Config{Seats: policy.Seats{Requests: c.seats}, Shares: queue.Shares{Headroom: c.headroom, Priority: c.priority}}
-		if got := laneSeats(&cfg); got != c.want {
+		core.Swap(start, house(c.seats, withLane(c.priority), func(p *policy.Policy) { p.Queue.Headroom = c.headroom }))
+		if got := core.floor.Load().order[0].lane.Load(); got != c.want {
 			t.Errorf("%d seats, headroom %g, priority %g: %d, want %d", c.seats, c.headroom, c.priority, got, c.want)
 		}
 	}

@@ -113,6 +113,9 @@ func (l *Line) favoured(w *Waiter) bool {
 	return w.Priority && l.priority.weight > 0 && w.Colour != policy.Red
 }
 
+// Lane is how many seats the priority lane is guaranteed.
+func (l *Line) Lane() int64 { return l.priority.whole }
+
 // lines are all lines of waiters; those with priority stand in two.
 func (l *Line) lines(yield func(*lane) bool) {
 	if !yield(&l.red.lane) || !yield(&l.priority.lane) {
