@@ -10,29 +10,6 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// occupy takes every seat of the class's pool and returns the tickets.
-func occupy(t *testing.T, d *Desk, e *policy.Effective, class policy.Class, n int) []*Ticket {
-	t.Helper()
-	var out []*Ticket
-	for i := range n {
-		ticket, dec := d.Admit(t.Context(), ask(e, name("occupant-"+class.String(), i), "occupant", class))
-		if ticket == nil {
-			t.Fatalf("occupant %d: %s", i, dec.Reason)
-		}
-		out = append(out, ticket)
-	}
-	return out
-}
-
-func endAll(t *testing.T, tickets []*Ticket) {
-	t.Helper()
-	for _, ticket := range tickets {
-		if !ticket.Done(fine(10, 10)) {
-			t.Errorf("ticket %s had ended already", ticket.ID)
-		}
-	}
-}
-
 func TestAdmittedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
@@ -116,13 +93,9 @@ func TestWaitsAreExact(t *testing.T) {
 // A waiting request gets the seat at the instant when it is freed.
 func TestGrantOnRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := house(1)
-		d := newTestDesk(t, p)
-		e := effective(t, p)
-		running := occupy(t, d, e, policy.Critical, 1)
-		v := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
-		if !v.Waiting() || v.Longest() != 200*time.Millisecond {
-			t.Fatalf("waiting %v for %s at the longest", v.Waiting(), v.Longest())
+		d, _, running, v := fullHouse(t, 1)
+		if v.Longest() != 200*time.Millisecond {
+			t.Fatalf("waits %s at the longest", v.Longest())
 		}
 		if _, dec := v.Result(); dec.Reason != Queued {
 			t.Errorf("before the decision: %s", dec.Reason)
@@ -292,11 +265,7 @@ func TestMaxHold(t *testing.T) {
 // SIGTERM: who waits gets 503 with a hint, newcomers too, who runs runs on.
 func TestDrainWith200Running(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := house(200)
-		d := newTestDesk(t, p)
-		e := effective(t, p)
-		running := occupy(t, d, e, policy.Critical, 200)
-		waiting := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
+		d, e, running, waiting := fullHouse(t, 200)
 		done := make(chan int)
 		go func() { done <- d.Drain(context.WithoutCancel(t.Context())) }()
 		<-waiting.Ready()
@@ -387,13 +356,4 @@ func TestHeldBytes(t *testing.T) {
 		endAll(t, running)
 		quiet(t, d)
 	})
-}
-
-func admit(t *testing.T, d *Desk, r *Request) *Ticket {
-	t.Helper()
-	ticket, dec := d.Admit(t.Context(), r)
-	if ticket == nil {
-		t.Fatalf("%s: %s %s", r.ID, dec.Reason, dec.Detail)
-	}
-	return ticket
 }

@@ -66,6 +66,52 @@ func newTestDesk(t testing.TB, p *policy.Policy, observers ...Observer) *Desk {
 	return d
 }
 
+// occupy takes every seat of the class's pool and returns the tickets.
+func occupy(t *testing.T, d *Desk, e *policy.Effective, class policy.Class, n int) []*Ticket {
+	t.Helper()
+	var out []*Ticket
+	for i := range n {
+		ticket, dec := d.Admit(t.Context(), ask(e, name("occupant-"+class.String(), i), "occupant", class))
+		if ticket == nil {
+			t.Fatalf("occupant %d: %s", i, dec.Reason)
+		}
+		out = append(out, ticket)
+	}
+	return out
+}
+
+func endAll(t *testing.T, tickets []*Ticket) {
+	t.Helper()
+	for _, ticket := range tickets {
+		if !ticket.Done(fine(10, 10)) {
+			t.Errorf("ticket %s had ended already", ticket.ID)
+		}
+	}
+}
+
+// admit takes a seat for r.
+func admit(t *testing.T, d *Desk, r *Request) *Ticket {
+	t.Helper()
+	ticket, dec := d.Admit(t.Context(), r)
+	if ticket == nil {
+		t.Fatalf("%s: %s %s", r.ID, dec.Reason, dec.Detail)
+	}
+	return ticket
+}
+
+// fullHouse is a desk with so many seats in each pool, the critical ones taken,
+// and a request that waits for one of them.
+func fullHouse(t *testing.T, seats int64) (d *Desk, e *policy.Effective, running []*Ticket, w *Visit) {
+	t.Helper()
+	p := house(seats)
+	d, e = newTestDesk(t, p), effective(t, p)
+	running = occupy(t, d, e, policy.Critical, int(seats))
+	if w = d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical)); !w.Waiting() {
+		t.Fatal("a seat in a full pool")
+	}
+	return d, e, running, w
+}
+
 // newTestCore makes a core at start.
 func newTestCore(p *policy.Policy) *Core {
 	return NewCore(start, p, nil, rand.New(rand.NewPCG(1, 2)))

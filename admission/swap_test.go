@@ -13,11 +13,7 @@ import (
 // A pool that grows lets waiting requests in at once.
 func TestSwapGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := house(1)
-		d := newTestDesk(t, p)
-		e := effective(t, p)
-		running := occupy(t, d, e, policy.Critical, 1)
-		v := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
+		d, _, running, v := fullHouse(t, 1)
 		time.Sleep(50 * time.Millisecond)
 		d.Swap(house(2))
 		<-v.Ready()
@@ -56,11 +52,7 @@ func TestSwapShrinks(t *testing.T) {
 // policy read before the change does not bring the pool back.
 func TestSwapRemovesAPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := house(1)
-		d := newTestDesk(t, p)
-		e := effective(t, p)
-		running := occupy(t, d, e, policy.Critical, 1)
-		v := d.Submit(t.Context(), ask(e, "w", "acme", policy.Critical))
+		d, e, running, v := fullHouse(t, 1)
 		d.Swap(house(1, without))
 		<-v.Ready()
 		if ticket, dec := v.Result(); ticket != nil || dec.Reason != NoPool || dec.Action != Shed {
@@ -167,8 +159,7 @@ func TestSwapUnderLoad(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			d.Swap(house(int64(1+(i*7)%40), func(p *policy.Policy) {
 				if i%4 == 3 {
-					p.Pools = p.Pools[1:]
-					p.Models[0].Pools = p.Models[0].Pools[1:]
+					without(p)
 				}
 			}))
 		}
