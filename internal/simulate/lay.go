@@ -63,8 +63,9 @@ func (s *Scenario) Lay(file string, data []byte) (*policy.Policy, error) {
 	return nil, wrong
 }
 
-// lay gives the base with over laid over it: mappings key by key, anything
-// else replaced. Neither is changed.
+// lay gives the base with over laid over it: mappings key by key, classes by
+// name as a policy's own are, anything else replaced; null takes a key out, so
+// that its default holds. Neither is changed.
 func lay(base, over *yaml.Node) *yaml.Node {
 	if base.Kind != yaml.MappingNode || over.Kind != yaml.MappingNode {
 		return over
@@ -73,14 +74,50 @@ func lay(base, over *yaml.Node) *yaml.Node {
 	out.Content = slices.Clone(base.Content)
 	for i := 0; i+1 < len(over.Content); i += 2 {
 		k, v, at := over.Content[i], over.Content[i+1], 0
-		for at < len(base.Content) && base.Content[at].Value != k.Value {
+		for at < len(out.Content) && out.Content[at].Value != k.Value {
 			at += 2
 		}
-		if at < len(base.Content) {
-			out.Content[at+1] = lay(base.Content[at+1], v)
+		switch there := at < len(out.Content); {
+		case v.ShortTag() == "!!null" && there:
+			out.Content = slices.Delete(out.Content, at, at+2)
+		case v.ShortTag() == "!!null":
+		case !there:
+			out.Content = append(out.Content, k, empty(v))
+			fallthrough
+		default:
+			into := lay
+			if k.Value == "classes" {
+				into = layNamed
+			}
+			out.Content[at+1] = into(out.Content[at+1], v)
+		}
+	}
+	return &out
+}
+
+// empty is a node of the same kind and place with nothing in it.
+func empty(n *yaml.Node) *yaml.Node {
+	return &yaml.Node{Kind: n.Kind, Tag: n.Tag, Style: n.Style, Line: n.Line, Column: n.Column}
+}
+
+// layNamed is lay for lists whose items have names.
+func layNamed(base, over *yaml.Node) *yaml.Node {
+	if base.Kind != yaml.SequenceNode || over.Kind != yaml.SequenceNode {
+		return over
+	}
+	out := *base
+	out.Content = slices.Clone(base.Content)
+	for _, item := range over.Content {
+		name := child(item, "name")
+		at := slices.IndexFunc(base.Content, func(n *yaml.Node) bool {
+			have := child(n, "name")
+			return name != nil && have != nil && have.Value == name.Value
+		})
+		if at < 0 {
+			out.Content = append(out.Content, lay(empty(item), item))
 			continue
 		}
-		out.Content = append(out.Content, k, v)
+		out.Content[at] = lay(base.Content[at], item)
 	}
 	return &out
 }

@@ -202,8 +202,8 @@ func scenario(t *testing.T, changes ...string) *Scenario {
 }
 
 func TestLayPutsTheScenarioOverAPolicy(t *testing.T) {
-	s := scenario(t, "{queue: {headroom: 0%}}", "{queue: {perTenant: 10%, length: {min: 20}}}")
-	p, err := s.Lay("p.yaml", []byte(small))
+	s := scenario(t, "{queue: {headroom: 0%}}", "{queue: {perTenant: 10%, length: {min: 20}}, classes: [{name: batch, weight: 5}, {name: standard, onExpiry: drop}]}")
+	p, err := s.Lay("p.yaml", []byte(small+"classes: [{name: critical, maxWait: 100ms}, {name: batch, weight: 4, maxWait: 3s}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,6 +212,24 @@ func TestLayPutsTheScenarioOverAPolicy(t *testing.T) {
 	}
 	if q := p.Queue; q.SoftLimit != 0.7 || q.PerTenant != 0.1 || q.Length.Max != 90 || q.Length.Min != 20 {
 		t.Errorf("mappings must be laid key by key: %+v", q)
+	}
+	if c := p.Classes; c[0].MaxWait != 100*time.Millisecond || c[1].OnExpiry != policy.ExpireDrop || c[2].Weight != 5 || c[2].MaxWait != 3*time.Second {
+		t.Errorf("classes must be laid by name: %+v", c)
+	}
+}
+
+func TestLayTakesKeysOut(t *testing.T) {
+	s := scenario(t, "{queue: {headroom: 0%}}", "{queue: {softLimit: null, perTenant: null}, classes: [{name: batch, weight: null, maxWait: 2s}], estimate: null, gauge: {neutral: null}}")
+	p, err := s.Lay("p.yaml", []byte(small+"classes: [{name: batch, weight: 4}]\nestimate: {output: 7}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := policy.Default()
+	if p.Queue.SoftLimit != d.Queue.SoftLimit || p.Queue.Length.Max != 90 || p.Estimate != d.Estimate || p.Gauge != d.Gauge {
+		t.Errorf("what is taken out has its default: %+v %+v", p.Queue, p.Estimate)
+	}
+	if c := p.Classes[policy.Batch]; c.Weight != d.Classes[policy.Batch].Weight || c.MaxWait != 2*time.Second {
+		t.Errorf("batch: %+v", c)
 	}
 }
 

@@ -26,7 +26,8 @@ type Scenario struct {
 	Capacity float64       // requests a second; 0 = what the engines come to
 
 	// Overlay is laid over every policy before it is loaded: mappings key by
-	// key, anything else replaced. nil = policies stand as they are. See Lay.
+	// key, classes by name, anything else replaced. nil = policies stand as
+	// they are. See Lay.
 	Overlay *yaml.Node
 
 	Engines  map[string]Engine // by pool; a pool without one is Engine's zero value
