@@ -111,6 +111,7 @@ func (l *Line) Settle(w *Waiter, cost int64) {
 	}
 	w.settled = true
 	w.via.settle(w, cost)
+	l.grant(nil) // the next in order may be another, who fits
 }
 
 // Advance does everything that is due: expiries (P3), moves to the retry

@@ -153,13 +153,13 @@ func (m *model) rate(held policy.Seats, weight float64, short bool, name string,
 	served := uint64(m.served[name])
 	switch {
 	case weight == 0:
-		return urgency{3, level, served}
+		return urgency{2, level, served}
 	case held.Requests == 0:
 		return urgency{0, 0, served}
 	case short:
-		return urgency{1, level / weight, served}
+		return urgency{0, level / weight, served}
 	}
-	return urgency{2, level / weight, served}
+	return urgency{1, level / weight, served}
 }
 
 func (m *model) wishes() (ws []wish) {
@@ -200,6 +200,9 @@ func (m *model) turn() string {
 	}
 	ws := m.wishes()
 	for i, w := range ws {
+		if i > 0 && w.group.rank > 0 && m.groups() > 1 {
+			return ""
+		}
 		if m.fits(m.first(w.name).w) {
 			for _, p := range ws[:i] {
 				m.lanes[p.name].passed += w.need

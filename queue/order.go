@@ -50,6 +50,9 @@ func (l *Line) turn() (int, bool) {
 	}
 	for i := range l.claims {
 		c := &l.claims[i]
+		if i > 0 && c.group.rank > 0 {
+			break // would go beyond its guarantee past one who does not fit
+		}
 		if l.free(c.tokens) {
 			return i, true
 		}
@@ -73,7 +76,7 @@ func (l *Line) claim(g *group) {
 		first = 1
 	}
 	next := [2]*Waiter{a, b}
-	u := urgency{}
+	u := urgency{} // alone, it is guaranteed all
 	if len(l.groups) > 1 {
 		u = g.urge(l.usable, l.tokens(next[first]))
 	}

@@ -210,6 +210,7 @@ func (p *pair) settle(t *rapid.T) {
 	e, cost := rapid.SampledFrom(p.m.running).Draw(t, "seat"), rapid.Int64Range(0, 64).Draw(t, "real")
 	p.l.Settle(e.w, cost)
 	p.m.settle(e, cost)
+	p.m.grant(nil)
 }
 
 func (p *pair) advance(t *rapid.T) {

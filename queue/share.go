@@ -27,23 +27,22 @@ func (p *part) giveUp(tokens int64) { p.used.Requests--; p.used.Tokens -= tokens
 
 // urgency orders parts: the least goes first.
 type urgency struct {
-	rank   int     // 0 holds nothing, 1 short of its guarantee, 2 beyond it, 3 has none
-	level  float64 // dominant share / weight, with half of what it asks for
-	served uint64
+	rank   int     // -1 the priority lane, 0 short of its guarantee, 1 beyond it, 2 has none
+	level  float64 // dominant share / weight, with half of what it asks for; 0 = holds nothing
+	served uint64  // then: whoever has gone without the longest
 }
 
 // urge is the urgency with which p asks for a seat with so many tokens. Half
 // of the request counts as held: so shares are rounded to the nearest seat.
 func (p *part) urge(usable policy.Seats, tokens int64) urgency {
-	u := urgency{rank: 2, served: p.served}
+	u := urgency{rank: 1, served: p.served}
 	switch {
 	case p.weight == 0:
-		u.rank = 3
-	case p.used.Requests == 0:
-		u.rank = 0
-		return u // the next free one: whoever has gone without the longest
+		u.rank = 2
+	case p.used.Requests == 0: // the next free one
+		return urgency{served: p.served}
 	case p.short():
-		u.rank = 1
+		u.rank = 0
 	}
 	u.level = (float64(p.used.Requests) + 0.5) / float64(usable.Requests)
 	if usable.Tokens > 0 {
