@@ -26,6 +26,7 @@ type stream struct {
 	trace   *TraceReader // nil = no trace
 	call    Call         // of it, the one at hand
 
+	gap   float64       // evenly spaced: what the rate grows by until the next send
 	drawn float64       // mixed: the rate in force
 	until time.Duration // and how long it stands
 }
@@ -33,7 +34,7 @@ type stream struct {
 // newStream opens a stream; skipBad is for bad lines of a trace.
 func newStream(s *Scenario, i int, skipBad bool) (t *stream, err error) {
 	a := &s.Arrivals[i]
-	t = &stream{a: a, mixes: s.Requests, clients: s.Clients, at: -s.Warmup, until: -s.Warmup - 1}
+	t = &stream{a: a, mixes: s.Requests, clients: s.Clients, at: -s.Warmup, until: -s.Warmup - 1, gap: 0.5}
 	t.rng = rand.New(rand.NewPCG(s.Seed, uint64(i)<<8|1))
 	tenants := &s.Tenants
 	if a.Requests != nil {
@@ -54,13 +55,13 @@ func newStream(s *Scenario, i int, skipBad bool) (t *stream, err error) {
 
 // next finds the instant of the coming send; false = there is none. A rate
 // that changes is met by inversion: the next send comes when the rate, summed
-// over time, has grown by a drawn amount (evenly spaced: by 1).
+// over time, has grown by a drawn amount (evenly spaced: by 1, at first by half).
 func (t *stream) next() (bool, error) {
 	if t.trace != nil {
 		return t.read()
 	}
-	budget := 1.0
-	if !t.a.Even {
+	budget := t.gap
+	if t.gap = 1; !t.a.Even {
 		budget = t.rng.ExpFloat64()
 	}
 	for t.at < t.a.To {

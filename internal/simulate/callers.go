@@ -40,6 +40,7 @@ type caller struct {
 	told    time.Duration // when the first refusal with a hint came
 	hint    time.Duration // that hint; 0 = none yet
 	atHint  bool          // this try comes at its hint or later
+	tenant  *TenantResult // of those counted
 	in      bool          // was admitted once
 	judged  uint64        // the last try that was decided
 	counted bool          // first sent after the warm-up
@@ -100,6 +101,9 @@ func (w *world) try(c *caller) {
 	w.ask(c)
 	if c.client.Kind == Impatient {
 		w.agenda.push(event{at: w.now + c.client.Patience, kind: hangsUp, who: c, gen: c.tries})
+	}
+	if c.deadline > 0 {
+		w.agenda.push(event{at: w.now + c.deadline, kind: tooLate, who: c, gen: c.tries})
 	}
 	switch outcome := w.decide(c); outcome {
 	case admission.Refused:
@@ -171,7 +175,7 @@ func (w *world) answered(c *caller) {
 		Result: admission.ResultOK, Status: 200, GRPC: -1, Learn: true,
 		Usage: admission.Usage{Known: true, InputKnown: true, Input: c.prompt, Output: c.output},
 	}
-	if c.stream && c.firstAt >= 0 {
+	if e.FirstByte = w.now - c.seatAt; c.stream && c.firstAt >= 0 {
 		e.FirstByte = c.firstAt - c.seatAt
 	}
 	w.end(c, &e)
@@ -223,9 +227,7 @@ func (w *world) hangUp(c *caller, try uint64) {
 		return
 	}
 	if c.state == onSeat {
-		w.end(c, &admission.End{Result: admission.ResultCaller, GRPC: -1})
-		w.tally.hungUp(w, c)
-		w.lose(c)
+		w.cutShort(c)
 		return
 	}
 	if !w.core.Cancel(w.clock(), c.plan) {
@@ -236,6 +238,13 @@ func (w *world) hangUp(c *caller, try uint64) {
 	c.state = away
 	w.tally.refused(c, 0)
 	w.arm()
+	w.lose(c)
+}
+
+// cutShort is a caller who leaves its seat before the answer is whole.
+func (w *world) cutShort(c *caller) {
+	w.end(c, &admission.End{Result: admission.ResultCaller, GRPC: -1})
+	w.tally.hungUp(w, c)
 	w.lose(c)
 }
 

@@ -76,7 +76,11 @@ func (w *world) checkDecided(c *caller) {
 		k.fault("%v: reason %q does not fit the outcome", w.now, d.Reason)
 	}
 	waited := w.now - c.sent
-	if limit := c.request.Policy.Longest(p.Class); waited > limit {
+	limit := c.request.Policy.Longest(p.Class)
+	if n := c.request.Policy.NonStreaming; n != nil && !c.stream {
+		limit = max(limit, n.MaxWait)
+	}
+	if waited > limit {
 		k.fault("%v: class %s waited %v, its limit is %v (%s)", w.now, p.Class, waited, limit, d.Reason)
 	}
 	if c.deadline > 0 && waited > c.deadline {

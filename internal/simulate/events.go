@@ -21,6 +21,7 @@ const (
 	sends      kind = iota // a stream's next first send
 	returns                // a caller comes back
 	hangsUp                // a caller's patience with this try ends
+	tooLate                // a caller's own deadline for this try ends
 	due                    // a pool wants to be advanced
 	stepEnds               // a batch's step
 	firstToken             // of a service

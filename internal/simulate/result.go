@@ -29,6 +29,23 @@ type Result struct {
 	Advice   string         `json:"advice,omitempty"`   // said when no policy can help: how much capacity is missing
 	Violated []string       `json:"violated,omitempty"` // invariants that did not hold: always a defect
 	Series   []Sample       `json:"-"`
+
+	Tenants map[string]*TenantResult `json:"-"` // the first MaxTenants that were met
+}
+
+// MaxTenants is how many tenants a result tells apart.
+const MaxTenants = 1000
+
+// TenantResult is one tenant of a run, of all its requests. Served and Failed
+// add up to Requests.
+type TenantResult struct {
+	Requests      int
+	AdmittedFirst int // at the first try
+	Served        int // whole answers
+	Failed        int
+	WaitP99       float64 // ms; of admitted tries
+
+	waits []time.Duration
 }
 
 // ClassResult is one class of a run; nulls where the scenario has no burst

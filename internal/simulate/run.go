@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -61,6 +62,9 @@ func (w *world) wall() time.Time { return w.epoch.Add(w.now + w.shift) }
 // skipBad, lines of a trace that cannot be read are passed over. The result's
 // Wall is the caller's to measure. Equal arguments give equal results.
 func Run(s *Scenario, c Candidate, skipBad bool) (*Result, error) {
+	if len(c.Reloads) != len(s.Reloads) {
+		return nil, fmt.Errorf("%s: the policy is reloaded %d times, %d policies are given", c.Name, len(s.Reloads), len(c.Reloads))
+	}
 	w := &world{
 		scenario: s,
 		epoch:    time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -191,6 +195,10 @@ func (w *world) happen(e *event) error {
 		w.try(e.who)
 	case hangsUp:
 		w.hangUp(e.who, e.gen)
+	case tooLate:
+		if e.who.runs(e.gen) {
+			w.cutShort(e.who)
+		}
 	case due:
 		w.advance(int(e.i), e.gen, e.at)
 	case stepEnds:

@@ -34,6 +34,8 @@ type tally struct {
 	failed  int
 	reasons [admission.NumReasons]int
 
+	tenants map[string]*TenantResult
+
 	given    int
 	came     int // obedient callers who came back once
 	cameIn   int // who were admitted then
@@ -67,6 +69,7 @@ type cell struct {
 
 func (t *tally) open(s *Scenario) {
 	t.burst = slices.ContainsFunc(s.Arrivals, func(a Arrival) bool { return a.Burst })
+	t.tenants = map[string]*TenantResult{}
 }
 
 // obeys says whether a caller comes back when it is told to.
@@ -83,10 +86,26 @@ func (t *tally) sent(c *caller) {
 	t.requests++
 	t.prompt += float64(c.prompt)
 	t.output += float64(c.output)
+	c.tenant = t.tenant(c.identity.Tenant)
+	c.tenant.Requests++
 	if t.counts(c) {
 		t.judged++
 		t.classes[c.class].requests++
 	}
+}
+
+// tenant is the account of a tenant; one beyond MaxTenants gets one that
+// nobody reads.
+func (t *tally) tenant(name string) *TenantResult {
+	k := t.tenants[name]
+	if k != nil {
+		return k
+	}
+	k = &TenantResult{}
+	if len(t.tenants) < MaxTenants {
+		t.tenants[name] = k
+	}
+	return k
 }
 
 func (t *tally) tried(w *world, c *caller) {
@@ -112,6 +131,10 @@ func (t *tally) admitted(w *world, c *caller) {
 		t.cameIn++
 	}
 	t.judgeHint(w, c)
+	c.tenant.waits = append(c.tenant.waits, wait)
+	if c.tries == 1 {
+		c.tenant.AdmittedFirst++
+	}
 	if !t.counts(c) {
 		return
 	}
@@ -160,6 +183,9 @@ func (t *tally) turnedBack(c *caller) {
 
 func (t *tally) answered(w *world, c *caller) {
 	t.hungUp(w, c)
+	if c.counted {
+		c.tenant.Served++
+	}
 	if w.now < 0 || w.now >= w.scenario.Duration {
 		return
 	}
@@ -179,6 +205,7 @@ func (t *tally) hungUp(w *world, c *caller) {
 func (t *tally) lost(w *world, c *caller) {
 	if c.counted {
 		t.failed++
+		c.tenant.Failed++
 		t.judgeHint(w, c)
 	}
 }
@@ -234,6 +261,10 @@ func (t *tally) result(w *world) *Result {
 		Advice:   t.advice(w, capacity),
 		Violated: w.checks.list(),
 		Series:   t.series,
+		Tenants:  t.tenants,
+	}
+	for _, k := range t.tenants {
+		k.WaitP99, k.waits = milliseconds(percentile(k.waits, 0.99)), nil
 	}
 	for i, n := range t.reasons {
 		if n > 0 {
