@@ -1,0 +1,379 @@
+package queue
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// Look is one look at a pool: what its tuner and its watchdog go by.
+type Look struct {
+	Used    int64  // seats in use
+	Full    bool   // every seat that may be given out is in use, and somebody wants one more
+	Waiting int    // in the line, or turned away for want of a seat since the last look
+	Silent  int64  // of the seats in use: streaming requests whose answer has not begun
+	Ended   uint64 // seats given back so far
+	Engine  Engine
+}
+
+// Engine is what the engines of a pool say of themselves: this replica's part
+// of the requests. The zero value says nothing.
+type Engine struct {
+	At      time.Time // of the sample; zero = no fresh word
+	Waiting Word      // requests inside the engine that have no place in the batch
+	Running Word      // requests in the batch
+	KV      Word      // 0..1, of the fullest engine
+}
+
+// Word is a number that may be absent.
+type Word struct {
+	V  float64
+	OK bool
+}
+
+// Numbers of the tuner.
+const (
+	firstWindow = 20 * time.Second // the percentile's, for room
+	firstRecent = 10 * time.Second // for too many
+	firstKept   = 2048             // most times in it
+	firstFew    = 5                // fewer times make no percentile
+	firstShare  = 0.95             // the percentile
+	firstMost   = 0.9              // of the target: above, too many are inside
+	firstAim    = 0.6              // of the target: what a cut aims at
+	firstCalm   = 0.5              // of the target: room for more below it,
+	firstFar    = 0.25             // and far from full below this
+
+	looksKept = 10   // samples of the engine
+	looksFew  = 3    // of them: what all of the last few show stands
+	fewShare  = 0.1  // of the seats: so many may wait in the engine,
+	fewLeast  = 3.0  // or so many,
+	fewSoon   = 0.1  // or those that wait shorter than this part of the target,
+	fewTarget = 0.25 // but none longer than this part
+	kvFull    = 0.95 // of the cache that may be in use
+
+	growMost = 3 * time.Second // since the last change: one seat at least, and more time does not count
+	paceFast = 0.12            // of the seats, added per second
+	paceMost = 0.02            // that, once a cut was needed
+	paceSlow = 0.0025          // that, to begin again with; and by how much it rises
+	cutMost  = 0.5             // of the seats, taken in one step
+	cutLeast = 0.05            // on a time to first token over its target
+	damping  = 0.3             // of what is too many, taken in one step,
+	collapse = 0.2             // but all above this part of the seats
+
+	glancesKept = 15
+)
+
+// Tuner finds how many seats a pool should have (Q9): as many as give the most
+// tokens per second with the 95th percentile of time to first token under its
+// target. It goes by that time, by what the engine says of its own line and
+// its KV cache, and by nothing else: the length of an answer is the caller's
+// wish, so total time says nothing about load.
+//
+// A continuous batch has a knee: below it each further request adds tokens
+// per second, above it a request only waits inside the engine, where weir can
+// no longer order it. The tuner seeks the least number of seats that keeps a
+// few requests waiting in the engine:
+//
+//   - Too many. The engine's waiting count is the part of the seats that does
+//     nothing, as in TCP Vegas (Brakmo and Peterson, SIGCOMM 1994: keep a few
+//     packets queued, no more). What counts is the least of the last few
+//     samples, a standing queue (CoDel: Nichols and Jacobson, ACM Queue 2012):
+//     a long prompt that blocks the head for a moment makes none. Where first
+//     tokens come late by t, by Little's law (1961) rate * t requests too many
+//     are inside. What is known to be too much is taken away, not a fixed
+//     share as in AIMD: most of a collapse at once, the rest damped.
+//   - Room. Seats are added while all are in use and wanted, hardly anybody
+//     waits in the engine, KV use leaves room for more of the same kind (a
+//     gradient: used * kvFull / KV), and first tokens come well in time: 12 %
+//     a second until the first cut (slow start: Jacobson, SIGCOMM 1988), then
+//     slowly, and faster the longer it does no harm.
+//   - Else the number stays; also when nothing fresh is known.
+//
+// A decision goes only by evidence younger than the last change: samples taken
+// and requests seated after it. The number is always within Min..Max.
+//
+// It is a core: not safe for concurrent use, no clock. The zero value gives
+// one seat; see Configure.
+type Tuner struct {
+	bounds policy.Adaptive
+	seats  int64
+
+	pace  float64   // of the next growth
+	grown time.Time // the last growth
+	cut   time.Time // the last cut
+
+	looks   []Engine    // the last few samples, oldest first
+	first   []firstByte // oldest first
+	glances []glance    // the last few looks, oldest first
+	scratch []time.Duration
+}
+
+// firstByte is one answer that began.
+type firstByte struct {
+	at   time.Time
+	took time.Duration
+}
+
+// glance is what is kept of a look.
+type glance struct {
+	at     time.Time
+	silent int64
+	ended  uint64
+}
+
+// Configure takes bounds, at the start and when they change: the number moves
+// only as far as it must to be within them. Min below one counts as one, Max
+// below Min as Min, no target as none.
+func (t *Tuner) Configure(a policy.Adaptive) {
+	a.Min = max(a.Min, 1)
+	a.Max = max(a.Max, a.Min)
+	if t.pace == 0 {
+		t.pace = paceFast
+	}
+	t.bounds = a
+	t.seats = t.within(t.seats)
+}
+
+func (t *Tuner) within(n int64) int64 { return min(max(n, t.bounds.Min), t.bounds.Max) }
+
+// Seats is the number of seats that there should be.
+func (t *Tuner) Seats() int64 { return max(t.seats, 1) }
+
+// First notes an answer that began, so long after it got its seat. Only for
+// requests that stream: others begin when they end.
+func (t *Tuner) First(now time.Time, took time.Duration) {
+	t.first = push(t.first, firstByte{now, max(took, 0)}, firstKept)
+}
+
+// push appends, and forgets the oldest ones over n.
+func push[T any](list []T, v T, n int) []T {
+	if len(list) >= n {
+		list = slices.Delete(list, 0, len(list)-n+1)
+	}
+	return append(list, v)
+}
+
+// Tune looks at the pool, about once a second, and gives the number of seats
+// that there should be from now on.
+func (t *Tuner) Tune(now time.Time, l Look) int64 {
+	t.note(now, l)
+	f := t.firstTokens(now)
+	over := t.overEngine(f)
+	if l.Used >= t.seats/2 { // else the seats are not what makes first tokens late
+		over = max(over, t.overTarget(f))
+	}
+	switch {
+	case over > 0:
+		t.shrink(now, l.Used, over)
+	case !l.Full:
+	case t.tight(l, f):
+		t.pace = max(t.pace/2, paceSlow)
+	case t.sure(l):
+		t.grow(now, l, f)
+	}
+	return t.seats
+}
+
+// note keeps what the look brings.
+func (t *Tuner) note(now time.Time, l Look) {
+	t.glances = push(t.glances, glance{now, l.Silent, l.Ended}, glancesKept)
+	if l.Engine.At.IsZero() {
+		t.looks = t.looks[:0]
+		return
+	}
+	if n := len(t.looks); n == 0 || t.looks[n-1].At != l.Engine.At {
+		t.looks = push(t.looks, l.Engine, looksKept)
+	}
+}
+
+// firsts is what the first tokens say.
+type firsts struct {
+	took time.Duration // the recent percentile among requests seated since the last cut; 0 = too few
+	calm time.Duration // the percentile of a longer time; 0 = too few
+	rate float64       // answers that began, or seats that came free, per second; 0 = too few
+	late int64         // at least so many wait for theirs longer than the target
+	n    int           // in the window
+}
+
+func (t *Tuner) firstTokens(now time.Time) (f firsts) {
+	gone := slices.IndexFunc(t.first, func(b firstByte) bool { return now.Sub(b.at) <= firstWindow })
+	if gone < 0 {
+		gone = len(t.first)
+	}
+	t.first = slices.Delete(t.first, 0, gone)
+	f.calm = t.percentile(func(firstByte) bool { return true })
+	f.took = t.percentile(func(b firstByte) bool {
+		return now.Sub(b.at) <= firstRecent && !b.at.Add(-b.took).Before(t.cut)
+	})
+	if f.n = len(t.first); f.n >= firstFew {
+		f.rate = float64(f.n) / max(now.Sub(t.first[0].at).Seconds(), 1)
+	}
+	old, newest := t.glances[0], t.glances[len(t.glances)-1]
+	if ended := newest.ended - old.ended; ended >= firstFew {
+		f.rate = max(f.rate, float64(ended)/newest.at.Sub(old.at).Seconds())
+	}
+	f.late = t.late(now)
+	return f
+}
+
+// percentile of the times that count; 0 = too few.
+func (t *Tuner) percentile(counts func(firstByte) bool) time.Duration {
+	t.scratch = t.scratch[:0]
+	for _, b := range t.first {
+		if counts(b) {
+			t.scratch = append(t.scratch, b.took)
+		}
+	}
+	slices.Sort(t.scratch)
+	if n := len(t.scratch); n >= firstFew {
+		return t.scratch[int(math.Ceil(firstShare*float64(n)))-1]
+	}
+	return 0
+}
+
+// late is a lower bound: those that were silent a target ago, less the answers
+// that began since, and not more than are silent now.
+func (t *Tuner) late(now time.Time) int64 {
+	if t.bounds.TTFT <= 0 {
+		return 0
+	}
+	for i := len(t.glances) - 1; i >= 0; i-- {
+		g := t.glances[i]
+		if now.Sub(g.at) < t.bounds.TTFT {
+			continue
+		}
+		for _, b := range t.first {
+			if b.at.After(g.at) {
+				g.silent--
+			}
+		}
+		return max(min(g.silent, t.glances[len(t.glances)-1].silent), 0)
+	}
+	return 0
+}
+
+// standing is how many requests wait in the engine all the time, and mean how
+// many in the mean of a longer time.
+func (t *Tuner) standing() (n, mean float64, ok bool) {
+	if len(t.looks) < looksFew {
+		return 0, 0, false
+	}
+	n = math.Inf(1)
+	for i, e := range t.looks {
+		if !e.Waiting.OK {
+			return 0, 0, false
+		}
+		mean += e.Waiting.V / float64(len(t.looks))
+		if i >= len(t.looks)-looksFew {
+			n = min(n, e.Waiting.V)
+		}
+	}
+	return n, mean, true
+}
+
+// few is how many requests may wait in the engine: enough to fill each place
+// that comes free, not so many that they wait long.
+func (t *Tuner) few(f firsts) float64 {
+	n := max(fewLeast, fewShare*float64(t.seats))
+	if inTime := f.rate * t.bounds.TTFT.Seconds(); inTime > 0 {
+		n = min(max(n, fewSoon*inTime), max(fewTarget*inTime, 1))
+	}
+	return n
+}
+
+// overEngine is how many requests too many are inside, by the engine's word.
+func (t *Tuner) overEngine(f firsts) float64 {
+	few := t.few(f)
+	if n, _, ok := t.standing(); ok && n > few {
+		return n - few/2
+	}
+	return 0
+}
+
+// overTarget is how many requests too many are inside, by their first tokens.
+func (t *Tuner) overTarget(f firsts) float64 {
+	target := t.bounds.TTFT
+	if target <= 0 {
+		return 0
+	}
+	over := 0.0
+	if float64(f.late) > (1-firstShare)*float64(f.late+int64(f.n)) {
+		over = float64(f.late)
+	}
+	if f.took.Seconds() > firstMost*target.Seconds() {
+		over = max(over, f.rate*(f.took.Seconds()-firstAim*target.Seconds()), cutLeast*float64(t.seats))
+	}
+	return over
+}
+
+// shrink takes the seats down to what is used well: those in use less what is
+// too many of them. More in use than there are seats is a cut under way.
+func (t *Tuner) shrink(now time.Time, used int64, over float64) {
+	over += float64(t.seats - used)
+	if t.pace < paceFast {
+		over = damping*over + (1-damping)*max(over-collapse*float64(t.seats), 0)
+	}
+	t.pace = paceSlow
+	n := t.seats - int64(math.Ceil(min(over, cutMost*float64(t.seats))))
+	if n = t.within(n); n < t.seats {
+		t.seats, t.cut = n, now
+		t.looks = t.looks[:0]
+	}
+}
+
+// tight says that the pool is as full as it should be.
+func (t *Tuner) tight(l Look, f firsts) bool {
+	if target := t.bounds.TTFT.Seconds(); target > 0 && f.calm.Seconds() > firstCalm*target {
+		return true
+	}
+	n, mean, ok := t.standing()
+	return ok && max(n, mean) > t.few(f)/2 || t.cap(l) <= t.seats
+}
+
+// cap is how many seats the KV cache has room for, by those in use and the
+// fullest it was of late.
+func (t *Tuner) cap(l Look) int64 {
+	most := 0.0
+	for _, e := range t.looks {
+		most = max(most, e.KV.V)
+	}
+	if most <= 0 {
+		return t.bounds.Max
+	}
+	return int64(min(float64(l.Used)*kvFull/most, float64(t.bounds.Max)))
+}
+
+// sure says that there is evidence younger than the last change.
+func (t *Tuner) sure(l Look) bool {
+	changed := t.changed()
+	if l.Engine.At.After(changed) {
+		return len(t.looks) >= looksFew
+	}
+	return slices.ContainsFunc(t.first, func(b firstByte) bool { return !b.at.Add(-b.took).Before(changed) })
+}
+
+func (t *Tuner) changed() time.Time {
+	if t.cut.After(t.grown) {
+		return t.cut
+	}
+	return t.grown
+}
+
+// grow adds seats for the time since the last change.
+func (t *Tuner) grow(now time.Time, l Look, f firsts) {
+	since := min(now.Sub(t.changed()), growMost)
+	step := t.pace * float64(t.seats) * since.Seconds()
+	if target := t.bounds.TTFT.Seconds(); target > 0 && f.calm.Seconds() > firstFar*target {
+		step = min(step, f.rate*(firstAim*target-f.calm.Seconds()))
+	}
+	if step < 1 && since < growMost {
+		return
+	}
+	n := t.within(min(t.seats+max(int64(step), 1), t.cap(l)))
+	t.pace = max(t.pace, min(t.pace+paceSlow, paceMost))
+	if n > t.seats {
+		t.seats, t.grown = n, now
+	}
+}
