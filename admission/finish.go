@@ -259,8 +259,9 @@ func (l *pool) noteRefusal(now time.Time) {
 func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 	p := &Plan{Request: r, Class: r.Class}
 	p.Decision.Policy = r.Policy.ID()
+	tier := ""
 	if r.Identity != nil {
-		p.applyTenant()
+		tier = p.applyTenant()
 		p.refused = false
 	}
 	f := c.floor.Load()
@@ -276,19 +277,19 @@ func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 				l = other
 			}
 		}
-		p.sit(now, l)
+		p.sit(now, l, group(f.policy.Tiers, tier))
 	}
 	p.Decision.RetryAfter, p.Decision.Detail = 0, ""
 	c.admit(now, p, reason, 0)
 	return p
 }
 
-// sit takes a seat of the pool, or runs over.
-func (p *Plan) sit(now time.Time, l *pool) {
+// sit takes a seat of the pool for a group, or runs over.
+func (p *Plan) sit(now time.Time, l *pool, group int) {
 	p.pool = l
 	w := &p.waiter
 	w.Class, w.Cost, w.Weight = p.Class, max(p.Input+p.Output, 1), 1
-	w.Stream, w.Priority = p.Request.Stream, p.Request.Priority
+	w.Group, w.Stream, w.Priority = group, p.Request.Stream, p.Request.Priority
 	w.Tokens = p.tokens(l, l.seats.Load())
 	if p.Request.Identity != nil {
 		w.Tenant = p.Request.Identity.Tenant

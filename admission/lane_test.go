@@ -188,6 +188,26 @@ func TestLaneUnderWaiters(t *testing.T) {
 	}
 }
 
+// Q5: one that waited in vain in a pool that is down is told when the breaker
+// may admit, not when a seat may come free.
+func TestDownPoolHintsByItsBreaker(t *testing.T) {
+	p := house(1)
+	core, e := newTestCore(p), effective(t, p)
+	for i := range 2 {
+		core.Enter(start, core.Plan(start, ask(e, name("r", i), "acme", policy.Critical)), allowed)
+	}
+	at := start.Add(200 * time.Millisecond)
+	fail(core.Breaker("chat-fp16"), at, 30)
+	back := core.Breaker("chat-fp16").Peek(at, policy.Critical).RetryAfter
+	decided, _ := core.Advance(at, "chat-fp16")
+	if len(decided) != 1 || decided[0].Decision.Reason != ExpiredDrop {
+		t.Fatalf("%d decided", len(decided))
+	}
+	if hint := decided[0].Decision.RetryAfter; hint < back || hint > back*12/10 {
+		t.Errorf("hint %s, want the breaker's %s and at most 20 %% more", hint, back)
+	}
+}
+
 // The early refusal leaves the lane open.
 func TestPrecheckKnowsTheLane(t *testing.T) {
 	p := house(10, withLane(0.1))

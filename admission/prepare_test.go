@@ -155,6 +155,33 @@ func TestLineConfig(t *testing.T) {
 	}
 }
 
+// P9: a seat counts to its tier wherever it is taken: on the way down, without
+// being asked (pass), and in the shadow.
+func TestSeatsOfATier(t *testing.T) {
+	p := house(1)
+	core, e := newTestCore(p), effective(t, p)
+	bronze := func(id string) *Request {
+		r := ask(e, id, "acme", policy.Standard)
+		r.Identity.Tier, r.Stream, r.Priority = "bronze", true, true
+		return r
+	}
+	judge := func(what string, plan *Plan) {
+		if w := plan.held; w.Group != group(p.Tiers, "bronze") || !w.Stream || !w.Priority {
+			t.Errorf("%s: group %d, streams %v, priority %v", what, w.Group, w.Stream, w.Priority)
+		}
+	}
+	passed := core.Pass(start, bronze("a"), AdmittedPass)
+	judge("pass", passed)
+	second := core.Plan(start, bronze("b"))
+	core.Enter(start, second, allowed)
+	core.Advance(start.Add(500*time.Millisecond), "chat-dyn")
+	if second.Decision.Reason != DegradedExpiry {
+		t.Fatal(second.Decision.Reason)
+	}
+	judge("degraded", second)
+	judge("mirrored", core.newEcho(start, p, core.rng).mirror(start, second))
+}
+
 // P7: a request that does not stream takes the block's variant, waits as long
 // as the block says, whatever its class, and gets 429; one that streams goes
 // by P3.
