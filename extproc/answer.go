@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -52,7 +53,7 @@ func (c *conversation) receiveAnswer(now time.Time, m *message) error {
 		c.reply(c.takeAnswer(now, m, details))
 		return nil
 	case passing:
-		c.reply(c.marked(m))
+		c.reply(c.marked(m, true))
 		return nil
 	}
 	c.reply(reply{phase: responseHeaders})
@@ -74,9 +75,13 @@ func codeDetails(m *message) string {
 // takeAnswer takes the headers of an admitted request's answer.
 func (c *conversation) takeAnswer(now time.Time, m *message, details string) reply {
 	a := &c.answer
-	r := c.marked(m)
 	status, _ := strconv.Atoi(m.header.get(":status"))
-	if details != "" && details != viaUpstream {
+	local := details != "" && details != viaUpstream
+	if !local && !a.seen && c.refusedBelow(m, status) {
+		return c.passUp(m, status)
+	}
+	r := c.marked(m, !local && status < http.StatusBadRequest)
+	if local {
 		a.seen, a.status = true, status
 		e := admission.LocalReply(&admission.Evidence{
 			Details: details, Status: status,
@@ -104,13 +109,18 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 }
 
 // marked tells the client how its request was decided, in place of whatever
-// an upstream says in our name.
-func (c *conversation) marked(m *message) reply {
+// an upstream says in our name, and what precision serves it (V2): a notice
+// stands on answers, not on errors.
+func (c *conversation) marked(m *message, served bool) reply {
 	d := &c.decision
 	r := reply{phase: responseHeaders, set: make([]field, 0, 8)}
 	r.set = append(r.set, field{headerRequestID, c.call.id}, field{headerReason, d.Reason.String()})
 	if d.Variant != "" {
-		r.set = append(r.set, field{headerVariant, string(d.Variant)}, field{headerWaited, milliseconds(d.Waited)})
+		variant, notice := c.precision(m.header)
+		r.set = append(r.set, field{headerVariant, variant}, field{headerWaited, milliseconds(d.Waited)})
+		if served && notice != "" {
+			r.set = append(r.set, field{headerNotice, notice})
+		}
 	}
 	r.set = appendQuota(r.set, d.Quota)
 	for _, name := range forged(m.header) {
@@ -119,6 +129,20 @@ func (c *conversation) marked(m *message) reply {
 		}
 	}
 	return r
+}
+
+// precision is the variant that serves the request, and the notice where that
+// is a lower one than its class's. Behind a stage (E4) the weir there knows.
+func (c *conversation) precision(h header) (variant, notice string) {
+	d := &c.decision
+	variant = string(d.Variant)
+	if d.Degraded {
+		notice = c.call.effective.Variants.Notice
+	}
+	if c.stage() {
+		variant, notice = cmp.Or(h.get(headerVariant), variant), cmp.Or(h.get(headerNotice), notice)
+	}
+	return variant, notice
 }
 
 // receiveRest takes the answer's body and trailers.

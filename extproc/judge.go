@@ -31,6 +31,9 @@ type call struct {
 	handed        policy.Overrides // by ext_authz, beside the identity
 	badHanded     error
 	standing      standing
+	priority      bool   // P8
+	attempts      int    // that came before, by the caller's word
+	session       string // "" = none
 	deadline      time.Time
 	modes         *modes
 	forged        []string // x-weir-* headers of the caller
@@ -70,6 +73,7 @@ func (k *call) build(model string) *admission.Request {
 		ID: k.id, Received: k.received, Identity: k.identity, Policy: k.effective,
 		API: k.api, Function: k.function, Model: model,
 		Class: k.standing.class, Colour: k.standing.colour,
+		Priority: k.priority, Attempt: k.attempts, Session: k.session,
 		GRPC: k.grpc, Deadline: k.deadline,
 	}
 }
@@ -190,6 +194,8 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 	if k.standing, err = judgeStanding(k.standing, k.effective.ClassCap, k.effective.PriorityHeaders, m.header); err != nil {
 		return refuse(admission.HeaderInvalid, sentence(err.Error()))
 	}
+	k.priority = asksPriority(k.standing, k.effective.PriorityHeaders, m.header)
+	k.attempts, k.session = attempts(m.header), sessionOf(k.effective.Variants.Session, m.header)
 	if k.deadline, err = callerDeadline(now, m.header); err != nil {
 		return refuse(admission.HeaderInvalid, sentence(err.Error()))
 	}

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,9 +13,14 @@ import (
 // edit is what admission changes in the request's body and expects of the
 // answer's.
 type edit struct {
-	body      []byte // nil = unchanged
-	hideUsage bool   // the usage chunk was asked for by us, not by the caller
+	body      *body.Body // the bytes wait for the pool; nil = they go on as they are, whatever pool it is
+	edits     []body.Edit
+	hideUsage bool // the usage chunk was asked for by us, not by the caller
 }
+
+// fieldPriority is what engines read a request's priority from: vLLM serves
+// lower numbers first.
+const fieldPriority = "priority"
 
 // judgeBody judges a whole request body and takes the request to the desk.
 func (c *conversation) judgeBody(now time.Time, m *message) {
@@ -53,6 +59,12 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	if f != nil {
 		return nil, f
 	}
+	told := k.tellsPriority(model)
+	if told {
+		if bad := b.CheckTwins(fieldPriority); bad != nil {
+			return nil, bodyRefusal(bad)
+		}
+	}
 	r := k.build(model)
 	r.Stream, r.Prompt, r.MaxOut = b.Stream, b.Prompt(), b.MaxOutAfter(edits)
 	r.Body = int64(len(m.body))
@@ -63,10 +75,46 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 		k.edit.hideUsage = true
 		edits = append(edits, body.IncludeUsage())
 	}
-	if len(edits) > 0 {
-		k.edit.body = b.Rewrite(edits...)
+	if len(edits) > 0 || told {
+		k.edit.body, k.edit.edits = b, edits
 	}
 	return r, nil
+}
+
+// tellsPriority reports whether a pool of the model takes a priority.
+func (k *call) tellsPriority(model string) bool {
+	m, ok := k.effective.FindModel(model)
+	return ok && slices.ContainsFunc(m.Pools, func(name string) bool {
+		p, ok := k.effective.Pool(name)
+		return ok && p.Priority == policy.VLLMPriority
+	})
+}
+
+// rewritten is the body as it goes to a pool; nil = unchanged. A pool that
+// takes a priority is told the class, by its number, or red; a value of the
+// caller's own, which would be a way past the others, is replaced there.
+// Elsewhere it stays: no engine of weir's reads it.
+func (k *call) rewritten(p *policy.Pool) []byte {
+	b, edits := k.edit.body, k.edit.edits
+	k.edit.body, k.edit.edits = nil, nil // not needed while the answer runs
+	if b == nil {
+		return nil
+	}
+	if p != nil && p.Priority == policy.VLLMPriority {
+		edits = append(edits, body.SetInt(fieldPriority, k.standing.engine())) // the last on a field holds
+	}
+	if len(edits) == 0 {
+		return nil
+	}
+	return b.Rewrite(edits...)
+}
+
+// engine is the standing as a number for engines: lower is served first.
+func (s standing) engine() int64 {
+	if s.colour == policy.Red {
+		return -1
+	}
+	return int64(s.class)
 }
 
 func (c *conversation) bodyModel(b *body.Body) (string, *refusal) {
@@ -116,17 +164,19 @@ func bodyRefusal(e *body.Error) *refusal {
 func (c *conversation) admit(at phase, d *admission.Decision) reply {
 	r := c.upstream(at, d)
 	r.metadata = append(r.metadata, record(c.call.request, d))
+	pool, _ := c.call.effective.Pool(d.Pool)
 	if d.Pool != "" {
 		r.set = append(r.set, field{headerPool, d.Pool})
-		if subset := c.subset(d.Pool); subset != nil {
-			r.metadata = append(r.metadata, subsetOf(subset))
+		// A subset picks a pool inside a cluster it shares; one that has a
+		// cluster of its own is reached by its route.
+		if pool != nil && len(pool.Subset) > 0 {
+			r.metadata = append(r.metadata, subsetOf(pool.Subset))
 		} else {
 			r.clearRoute = true
 		}
 	}
-	if edited := c.call.edit.body; edited != nil {
+	if edited := c.call.rewritten(pool); edited != nil {
 		r.replace, r.body = true, edited
-		c.call.edit.body = nil // it is not needed while the answer runs
 		r.set = append(r.set, field{"content-length", strconv.Itoa(len(edited))})
 	}
 	if c.call.edit.hideUsage {
@@ -168,16 +218,6 @@ func sets(list []field, name string) bool {
 		}
 	}
 	return false
-}
-
-// subset is what picks a pool inside a cluster it shares; nil = it has one of
-// its own and is reached by its route.
-func (c *conversation) subset(name string) map[string]string {
-	p, ok := c.call.effective.Pool(name)
-	if !ok || len(p.Subset) == 0 {
-		return nil
-	}
-	return p.Subset
 }
 
 // subsetNamespace is what Envoy's subset load balancer reads.

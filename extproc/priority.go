@@ -52,6 +52,30 @@ func (s *standing) lower(name, value string) error {
 	return fmt.Errorf("header %s: %q is neither a class (critical, standard, batch, 0, 1, 2) nor a colour (red, yellow, green)", name, clip(value))
 }
 
+// asksPriority reports a request with priority (P8): one of its priority
+// headers asks for class critical or colour red, and its token, route and other
+// headers leave it one of the two.
+func asksPriority(s standing, names []string, h header) bool {
+	if s.class != policy.Critical && s.colour != policy.Red {
+		return false
+	}
+	for _, name := range names {
+		for _, value := range h.values(strings.ToLower(name)) {
+			asked := standing{class: policy.Batch}
+			v := strings.ToLower(strings.TrimSpace(value))
+			if c, ok := policy.ParseClass(v); ok {
+				asked.class = c
+			} else if c, ok := policy.ParseColour(v); ok {
+				asked.colour = c
+			}
+			if asked.class == policy.Critical || asked.colour == policy.Red {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // clip bounds what an error repeats of a caller's value.
 func clip(s string) string {
 	const longest = 64

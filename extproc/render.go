@@ -16,6 +16,7 @@ const (
 	headerReason    = "x-weir-reason"
 	headerRequestID = "x-weir-request-id"
 	headerVariant   = "x-weir-variant"
+	headerNotice    = "x-weir-notice"
 	headerPool      = "x-weir-pool"
 	headerTenant    = "x-weir-tenant"
 	headerClass     = "x-weir-class"
@@ -175,7 +176,7 @@ func grpcMessage(s string) string {
 
 // record is the decision as dynamic metadata for access logs.
 func record(r *admission.Request, d *admission.Decision) namespace {
-	f := make([]datum, 0, 13)
+	f := make([]datum, 0, 14)
 	f = append(f, text("reason", d.Reason.String()), text("action", d.Action.String()))
 	if r != nil {
 		f = append(f, text("id", r.ID), text("class", r.Class.String()))
@@ -184,6 +185,9 @@ func record(r *admission.Request, d *admission.Decision) namespace {
 		}
 		if r.Model != "" {
 			f = append(f, text("model", r.Model))
+		}
+		if r.Session != "" {
+			f = append(f, truth("session", true))
 		}
 		if d.Policy == "" && r.Policy != nil {
 			f = append(f, text("policy", r.Policy.ID()))

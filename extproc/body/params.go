@@ -128,6 +128,17 @@ func (b *Body) checkSent(p *identity.Param) (sent bool, err *Error) {
 	return sent, nil
 }
 
+// CheckTwins refuses a name that differs from a field only by case, for a field
+// that is going to be set: a reader that ignores case would take the other.
+func (b *Body) CheckTwins(name string) *Error {
+	for i := range b.fields {
+		if twins(b.fields[i].name, name) {
+			return twinError(b.fields[i].name, name)
+		}
+	}
+	return nil
+}
+
 // complies compares a value that was sent with the scope.
 func complies(p *identity.Param, name string, raw []byte) bool {
 	if p.Op == identity.Equal && len(p.Enum) > 0 {
