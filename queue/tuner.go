@@ -14,6 +14,7 @@ type Look struct {
 	Full    bool   // every seat that may be given out is in use, and somebody wants one more
 	Waiting int    // in the line, or turned away for want of a seat since the last look
 	Silent  int64  // of the seats in use: streaming requests whose answer has not begun
+	Began   uint64 // answers that began so far
 	Ended   uint64 // seats given back so far
 	Engine  Engine
 }
