@@ -55,7 +55,7 @@ type Metrics struct {
 	faults    *prometheus.CounterVec
 }
 
-const numResults = int(admission.ResultNoAnswer) + 1
+const numResults = int(admission.ResultStage) + 1
 
 // cells caches one counter per reason and class, so that the hot path pays an
 // array look-up.

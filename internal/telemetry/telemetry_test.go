@@ -63,6 +63,21 @@ func TestTenantsAreBoundedAndTotalsRight(t *testing.T) {
 	}
 }
 
+// Every result of the desk is counted.
+func TestEndsOfEveryResult(t *testing.T) {
+	m := New(10, "test")
+	last := admission.ResultStage
+	for r := range last + 1 {
+		m.Ended(&admission.Request{}, &admission.Decision{}, &admission.End{Result: r}, 0, time.Second, time.Now())
+		if got := testutil.ToFloat64(m.ends[0][r]); got != 1 {
+			t.Errorf("%s: counted %v times", r, got)
+		}
+	}
+	if next := (last + 1).String(); next != "unknown" {
+		t.Errorf("there is a result after the last one: %s", next)
+	}
+}
+
 // TestUsageMissing: a stated cost or a refund is no estimate.
 func TestUsageMissing(t *testing.T) {
 	m := New(10, "test")
