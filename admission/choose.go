@@ -52,6 +52,12 @@ func (c *Core) choose(now time.Time, p *Plan, m *modelPools) bool {
 	return p.fits(now)
 }
 
+// byCost reports whether cost chooses the variant (V3): of what does not
+// stream P7 says it.
+func (p *Plan) byCost() bool {
+	return p.Request.Policy.Variants.ByCost && p.Request.nonStreaming() == nil
+}
+
 // sought is what a search came to: a pool whose breaker admits, else the
 // mildest verdict.
 type sought struct {
@@ -90,7 +96,7 @@ func (m *modelPools) byLane(p *Plan, from int, s *sought) bool {
 // them, unless the session keeps the first: then, and by class, the others
 // count only where the first does not admit.
 func (c *Core) seek(now time.Time, p *Plan, m *modelPools, from int, kept bool) sought {
-	byCost := p.Request.Policy.Variants.ByCost
+	byCost := p.byCost()
 	if byCost && !kept {
 		return c.cheapest(now, p, m, from)
 	}

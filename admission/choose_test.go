@@ -196,3 +196,17 @@ func TestLanePastTheBreaker(t *testing.T) {
 	}
 	ranIn(t, "free again", enter(core, start, with("e", true)), "chat-fp16", AdmittedLane)
 }
+
+// P7: what does not stream runs on the variant that P7 says, whatever costs
+// less and wherever its session is.
+func TestNonStreamingIsNotChosenByCost(t *testing.T) {
+	p := laidOut(three, byCost(3, 2, 1), func(p *policy.Policy) {
+		p.NonStreaming = &policy.NonStreaming{Variant: policy.FP16, MaxWait: 200 * ms}
+	})
+	core, e := newTestCore(p), effective(t, p)
+	streams := said(e, "s", "acme", policy.Standard)
+	streams.Stream = true
+	ranIn(t, "streams", enter(core, start, streams), "int8-2", DegradedCost)
+	ranIn(t, "does not", enter(core, start, said(e, "s", "acme", policy.Standard)), "fp16-0", Admitted)
+	ranIn(t, "streams again", enter(core, start, streams), "int8-2", DegradedSession)
+}

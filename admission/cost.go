@@ -46,7 +46,7 @@ func (c *Core) offers(now time.Time, p *Plan, m *modelPools, from, to int, out [
 	for at := from; at < to; at++ {
 		l := m.pools[at]
 		o := offer{pool: l, at: at, load: l.load()}
-		if p.Request.Policy.Variants.ByCost {
+		if p.byCost() {
 			o.cost = c.price(now, p, l)
 		}
 		out = append(out, o)

@@ -56,10 +56,10 @@ func (s *sessions) open() {
 	}
 }
 
-// key is the plan's session; 0 = none.
+// key is the plan's session; 0 = none, as of what P7 says the variant.
 func (s *sessions) key(p *Plan) uint64 {
 	r := p.Request
-	if r.Session == "" || r.Policy.Variants.SessionFor <= 0 {
+	if r.Session == "" || r.nonStreaming() != nil || r.Policy.Variants.SessionFor <= 0 {
 		return 0
 	}
 	return maphash.Comparable(s.seed, sessionName{r.Identity.Tenant, p.model, r.Session, p.Class})
