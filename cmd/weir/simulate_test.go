@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const world = `seed: 3
+duration: 5s
+topology:
+  models: [{name: deepseek-v4, pools: [a]}]
+  pools: [{name: a, variant: fp16, seats: {requests: 20}}]
+overlay: {quotas: [], classes: [{name: standard, onExpiry: null}], variants: {choose: null}}
+engines:
+  a: {service: {places: 20, time: 100ms}}
+arrivals:
+  - {kind: steady, rate: 100}
+  - {kind: pulse, rate: 300, from: 2s, length: 1s, burst: true}
+requests: [{share: 1, prompt: 100, output: 50}]
+`
+
+// desk writes files into a directory and returns it.
+func desk(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// runs is what --json printed.
+func runs(t *testing.T, out string) (list []map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return list
+}
+
+func names(list []map[string]any) string {
+	var names []string
+	for _, r := range list {
+		names = append(names, fmt.Sprint(r["policy"]))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestSimulateComparesPolicies(t *testing.T) {
+	dir := desk(t, map[string]string{"world.yaml": world, "mine.yaml": defaultPolicy(t), "b.old.yaml": defaultPolicy(t)})
+	scenario := filepath.Join(dir, "world.yaml")
+	out, errs, code := execute(t, "simulate", scenario, "--json")
+	if code != 0 || names(runs(t, out)) != "default source" {
+		t.Fatalf("code %d, %s: %s", code, errs, out)
+	}
+	out, errs, code = execute(t, "simulate", scenario, "--json", "--policy", "source", "--compare", filepath.Join(dir, "mine.yaml")+",default,"+filepath.Join(dir, "b.old.yaml"))
+	list := runs(t, out)
+	if code != 0 || names(list) != "source mine default b.old" {
+		t.Fatalf("code %d, %s: %s", code, errs, out)
+	}
+	delete(list[1], "wall_s")
+	delete(list[1], "policy")
+	delete(list[2], "wall_s")
+	delete(list[2], "policy")
+	if !reflect.DeepEqual(list[1], list[2]) {
+		t.Errorf("the same policy under another name went differently:\n%v\n%v", list[1], list[2])
+	}
+	if n := list[0]["requests"].(float64); n < 700 || n > 900 {
+		t.Errorf("%v requests, 800 are expected", n)
+	}
+	again, _, _ := execute(t, "simulate", scenario, "--json", "--policy", "default", "--seed", "4")
+	if n := runs(t, again)[0]["requests"]; n == list[2]["requests"] {
+		t.Errorf("another seed sent the same %v requests", n)
+	}
+	long, _, _ := execute(t, "simulate", scenario, "--json", "--policy", "default", "--requests", "5000")
+	if n := runs(t, long)[0]["requests"].(float64); n < 5000 || n > 5600 {
+		t.Errorf("%v requests, about 5000 were asked for", n)
+	}
+}
+
+func TestSimulatePrintsTablesAndWritesAReport(t *testing.T) {
+	dir := desk(t, map[string]string{"world.yaml": world})
+	page := filepath.Join(dir, "report.html")
+	out, errs, code := execute(t, "simulate", filepath.Join(dir, "world.yaml"), "--html", page)
+	if code != 0 || errs != "" {
+		t.Fatalf("code %d: %s", code, errs)
+	}
+	for _, want := range []string{"policy ", "default ", "source ", "standard", " ms", " %", "hints given"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	html, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"new uPlot(", `"policies":["default","source"]`, "Queue depth", "Pressure"} {
+		if !strings.Contains(string(html), want) {
+			t.Errorf("no %q in the report", want)
+		}
+	}
+}
+
+func TestSimulateSaysWhenNoPolicyCanHelp(t *testing.T) {
+	dir := desk(t, map[string]string{"world.yaml": strings.Replace(world, "rate: 100}", "rate: 400}", 1)})
+	out, _, code := execute(t, "simulate", filepath.Join(dir, "world.yaml"), "--policy", "default")
+	if code != 0 || !strings.Contains(out, "no policy can help") {
+		t.Errorf("code %d:\n%s", code, out)
+	}
+}
+
+// TestSimulateRefuses holds that every wrong input is named, and the codes.
+func TestSimulateRefuses(t *testing.T) {
+	trace := strings.Replace(world, "  - {kind: steady, rate: 100}\n", "  - {kind: trace, file: t.csv}\n", 1)
+	dir := desk(t, map[string]string{
+		"world.yaml": world,
+		"typo.yaml":  strings.Replace(world, "kind: steady, rate", "kind: steady, rat", 1),
+		"over.yaml":  strings.Replace(world, "quotas: []", "queue: {softLimit: 120%}", 1),
+		"lost.yaml":  world + "policies: [none.yaml]\n",
+		"bad.yaml":   "version: 1\nqueue: {softLimt: 70%}\n",
+		"trace.yaml": trace,
+		"t.csv":      "at,class\n0.5,batch\n0.6,vip\n0.7,batch\n",
+	})
+	file := func(name string) string { return filepath.Join(dir, name) }
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{}, 2, "accepts 1 arg"},
+		{[]string{file("world.yaml"), "--sed", "1"}, 2, "unknown flag"},
+		{[]string{file("world.yaml"), "--requests", "-1"}, 2, "--requests must not be negative"},
+		{[]string{file("none.yaml")}, 1, "none.yaml: no such file"},
+		{[]string{file("typo.yaml")}, 1, file("typo.yaml") + ":10:20: arrivals[0].rat: unknown key"},
+		{[]string{file("over.yaml")}, 1, file("over.yaml") + ":6:30: queue.softLimit"},
+		{[]string{file("lost.yaml")}, 1, file("none.yaml") + ": no such file"},
+		{[]string{file("world.yaml"), "--policy", file("bad.yaml")}, 1, file("bad.yaml") + ":2:"},
+		{[]string{file("trace.yaml")}, 1, file("t.csv") + `:3: class: must be critical, standard or batch (got "vip")`},
+		{[]string{file("trace.yaml"), "--skip-bad", "--policy", "default"}, 0, "note: default: 1 lines of traces were passed over"},
+		{[]string{file("world.yaml"), "--html", filepath.Join(dir, "no", "r.html")}, 1, "no such file"},
+	} {
+		out, errs, code := execute(t, append([]string{"simulate"}, c.args...)...)
+		if code != c.code || !strings.Contains(errs, c.says) {
+			t.Errorf("%v: code %d, want %d; %s\nwant %s", c.args, code, c.code, errs, c.says)
+		}
+		if code != 0 && out != "" {
+			t.Errorf("%v: a failure prints results: %s", c.args, out)
+		}
+	}
+}
+
+// TestExampleScenarios plays every scenario of the show flat with the policies
+// that it names.
+func TestExampleScenarios(t *testing.T) {
+	files, err := filepath.Glob("../../examples/scenarios/*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d scenarios, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			out, errs, code := execute(t, "simulate", file, "--json")
+			if code != 0 {
+				t.Fatal(errs)
+			}
+			if list := runs(t, out); len(list) < 3 || !strings.HasSuffix(names(list), "source default") {
+				t.Errorf("policies %s", names(list))
+			}
+		})
+	}
+}
