@@ -274,6 +274,11 @@ func TestStretchReachesTheNumber(t *testing.T) {
 	if short := s.Stretch(10); short.Duration != s.Duration {
 		t.Errorf("a scenario that sends more lasts %v", short.Duration)
 	}
+	trace := *s
+	trace.Arrivals = s.Arrivals[4:]
+	if long := trace.Stretch(1000); long.Duration != s.Duration {
+		t.Errorf("a trace alone sends no more by lasting %v", long.Duration)
+	}
 	if s.Arrivals[0].To != time.Minute || s.Duration != time.Minute {
 		t.Error("the scenario itself was changed")
 	}

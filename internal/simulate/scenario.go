@@ -185,11 +185,15 @@ func (s *Scenario) InBurst(t time.Duration) bool {
 
 // Stretch gives a scenario that lasts, to the second, until at least n first
 // sends are to be expected: streams that end with it go on. It is never
-// shorter than s, nor longer than 30 days.
+// shorter than s, and s itself where 30 days would not be enough.
 func (s *Scenario) Stretch(n int) *Scenario {
 	want := float64(n) + 3*math.Sqrt(float64(n)) // so that chance hardly ever leaves less
 	enough := func(more int) bool { return s.lasting(more).expected() >= want }
-	more := sort.Search(int((30*24*time.Hour-s.Duration)/time.Second), enough)
+	most := int((30*24*time.Hour - s.Duration) / time.Second)
+	more := sort.Search(most, enough)
+	if more == most {
+		return s
+	}
 	return s.lasting(more)
 }
 
