@@ -9,44 +9,91 @@
 //
 // # Order
 //
-// Red waiters are a strict lane before all others. In each lane the order is
-// hierarchical fair queuing by start tags: classes by weight, tenants by
-// weight inside their class, first come first served inside a tenant. Both
-// storeys are the same algorithm, "fair queuing based on start-time" (FQS:
-// A. Greenberg and N. Madras, How fair is fair queuing, JACM 39(3), 1992;
-// hierarchy and variable rate as in P. Goyal, H. Vin and H. Cheng, Start-time
-// Fair Queuing, SIGCOMM 1996): a flow's next request carries the start tag
-// max(v, finish tag of the one before), a request's finish tag is its start
-// tag plus cost/weight, and the least start tag goes first. v is the virtual
-// time of the fluid server (GPS: A. Parekh and R. Gallager, 1993) that does
-// the same work, driven by the work handed out and not by a clock, so the
-// pool may be as fast or slow as it likes.
+// Red waiters are a strict lane before all others. The others wait in leaves:
+// one for each group of the shares, two where streaming is bounded. In each of
+// these lines the order is hierarchical fair queuing by start tags: classes by
+// weight, tenants by weight inside their class. Both storeys are the same
+// algorithm, "fair queuing based on start-time" (FQS: A. Greenberg and
+// N. Madras, How fair is fair queuing, JACM 39(3), 1992; hierarchy and variable
+// rate as in P. Goyal, H. Vin and H. Cheng, Start-time Fair Queuing, SIGCOMM
+// 1996): a flow's next request carries the start tag max(v, finish tag of the
+// one before), a request's finish tag is its start tag plus cost/weight, and
+// the least start tag goes first. v is the virtual time of the fluid server
+// (GPS: A. Parekh and R. Gallager, 1993) that does the same work, driven by the
+// work handed out and not by a clock, so the pool may be as fast or slow as it
+// likes. Each leaf has accounts of its own: a class or tenant that is served
+// much in one leaf is not made to pay for it in another, where it would starve.
 //
-// Bound: count the cost handed out to each flow of a level. While flows have
-// waiters, the line is ahead of the fluid server for no flow by more than
-// that flow's largest request, and behind it for no flow by more than the sum
-// of the largest requests of the other flows of the level. For two flows that
-// wait all the time, handed-out cost per weight differs by at most
-// max1/w1 + max2/w2. Idle time brings no credit. [Line.Settle] corrects the
-// accounts by what a request really cost, as more work handed out late, or as
-// work given back; a refund never puts a flow before v. Without anybody
-// waiting nobody competes: seats are then given at once, uncharged.
+// Bound: count the cost handed out to each flow of a level, whose largest
+// requests are L. While flows have waiters, the line is ahead of the fluid
+// server for no flow i by more than L_i + e_i, and behind it for none by more
+// than the sum of the others' L + e_i. e_i, the sum over the others j of
+// L_j*w_i/(w_i+w_j), is there because v still counts a flow that the fluid
+// server has finished and the line has not. For two flows that wait all the
+// time, handed-out cost per weight differs by at most max1/w1 + max2/w2. The
+// number of seats does not matter to what is handed out; what is done for a
+// flow lags behind it by what its requests in seats still have to do.
+//
+// Idle time brings no credit. [Line.Settle] corrects the accounts by what a
+// request really cost, as more work handed out late, or as work given back; a
+// refund never puts a flow before v. Without anybody waiting nobody competes:
+// seats are then given at once, uncharged.
+//
+// Inside a flow (tenant and class) the order is by arrival and Handicap (P4,
+// P6): a request counts as come by so much later. With handicaps of at most A
+// nobody is overtaken in his flow by one who came A later or more. Other flows
+// are not concerned.
 //
 // With policy.ByRequests every request costs 1 and a class is one FIFO over
 // its tenants: the literal three FIFOs, 3:2:1 requests a round.
 //
-// Each operation is O(log n) in the number of waiters; waiting allocates only
-// the flow of a tenant that has none; a flow is forgotten when its tenant has
-// no waiters and the fluid server has caught up with it.
+// Each operation is O(log n) in the number of waiters and looks at each group
+// once; waiting allocates only the flow of a tenant that has none; a flow is
+// forgotten when its tenant has no waiters and the fluid server has caught up
+// with it.
 //
 // # Seats
 //
-// A seat is free when one request and its tokens fit. Requests are granted
-// work-conserving: never does anybody wait while the next in order fits. When
-// the next in order does not fit in tokens, those behind it wait too: a large
-// request is not overtaken for ever by small ones. A request larger than the
-// whole pool is refused; if the pool shrinks below a waiter, that waiter
-// takes all tokens there are. Shrinking revokes nothing.
+// A seat is free when one request and its tokens fit. When the next in order
+// of a leaf does not fit in tokens, those behind it wait too: a large request
+// is not overtaken for ever by small ones. A request larger than the whole pool
+// is refused; one larger than what is usable takes all tokens there are.
+// Shrinking revokes nothing.
+//
+// # Shares
+//
+// Off the top comes the headroom (T13); what is left is usable. Of that the
+// priority lane is guaranteed its part (P8), the groups the rest by their
+// shares (P9), in requests by largest remainder and at least one seat, in
+// tokens exactly. The lane never has the only seat. A free seat goes, after
+// red, to:
+//
+//   - the first with Priority in a fair order of their own, while the lane
+//     holds less than its guarantee in both currencies; that seat counts to
+//     the lane, every other one to its waiter's group;
+//   - the group that holds less than its guarantee, then one beyond it, then
+//     one that has none; among these the one whose dominant share (the larger
+//     of requests and tokens, of the usable) is least by its share: weighted
+//     max-min by progressive filling (DRF: A. Ghodsi et al., Dominant Resource
+//     Fairness, NSDI 2011). Who holds nothing comes first: a guarantee below
+//     one seat is the next free one, and no group that has a share waits for
+//     more freed seats than there are groups;
+//   - inside the group, by the same rule, to streaming requests or the others,
+//     whose shares are Streaming and the rest of it (P6).
+//
+// Nothing is revoked: an idle share is lent at once and comes back with the
+// next freed seats. Half of the request asked for counts as held, which rounds
+// to the nearest. Bound, when all seats have changed hands under a steady
+// demand: no group is further from the exact allocation than half a largest
+// request, and of half of one for each group that waits (and of the tokens
+// left over) its share among them; one request in all but rare cases. One
+// group, no lane and no bound on streaming is one line.
+//
+// When the next in order of the leaf whose turn it is does not fit, others go
+// past it only as far as their group is short of its own guarantee, and until
+// they have taken as many tokens as it needs; then all wait for it. So nobody
+// waits who fits, except behind a red one, behind one of his own leaf, or
+// behind one with a better claim who does not fit.
 //
 // # Instants
 //
@@ -57,7 +104,7 @@
 //
 // # Invariants
 //
-//   - Seats in use never exceed the total, except after it shrank.
+//   - Seats in use never exceed the usable, except after they shrank.
 //   - Every waiter leaves exactly once: granted, expired, cancelled or drained.
 //   - After every call no waiter is left whose turn it is and who fits.
 //   - After Advance(now), Next is later than now.
