@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,9 +24,31 @@ func (s *Scenario) Path(name string) string {
 }
 
 // Lay reads a policy with the scenario's topology and overlay laid over it.
-// Secrets are not read. What is wrong is told with the file and line that it
-// stands in, the policy's or the scenario's.
+// Each of its pools must have an engine. Secrets are not read. What is wrong
+// is told with the file and line that it stands in, the policy's or the
+// scenario's.
 func (s *Scenario) Lay(file string, data []byte) (*policy.Policy, error) {
+	p, err := s.layOver(file, data)
+	if err != nil {
+		return nil, err
+	}
+	var wrong policy.Errors
+	for i := range p.Pools {
+		name := p.Pools[i].Name
+		if _, ok := s.Engines[name]; !ok {
+			wrong = append(wrong, policy.Violation{
+				File: s.File, Field: join("engines", name),
+				Message: "is missing: " + file + " has this pool; the engines are of " + strings.Join(slices.Sorted(maps.Keys(s.Engines)), ", "),
+			})
+		}
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	return p, nil
+}
+
+func (s *Scenario) layOver(file string, data []byte) (*policy.Policy, error) {
 	if s.Overlay == nil {
 		return policy.Load(file, data, policy.WithoutSecrets())
 	}

@@ -251,6 +251,14 @@ func TestLayTellsInWhichFileTheFaultLies(t *testing.T) {
 	}
 }
 
+func TestLayWantsAnEngineForEveryPool(t *testing.T) {
+	s := scenario(t)
+	s.Overlay = nil
+	if _, err := s.Lay("p.yaml", []byte(small)); err == nil || !strings.Contains(err.Error(), "dir/all.yaml: engines.own: is missing: p.yaml has this pool; the engines are of a") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestBurstIsTheTimeOfItsStreams(t *testing.T) {
 	s := scenario(t)
 	for at, want := range map[time.Duration]bool{0: false, 9999 * time.Millisecond: false, 10 * time.Second: true, 19999 * time.Millisecond: true, 20 * time.Second: false, 30 * time.Second: true, 55 * time.Second: true} {

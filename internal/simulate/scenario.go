@@ -30,7 +30,7 @@ type Scenario struct {
 	// they are. See Lay.
 	Overlay *yaml.Node
 
-	Engines  map[string]Engine // by pool; a pool without one is Engine's zero value
+	Engines  map[string]Engine // by pool; every pool of a policy that is played has one
 	Arrivals []Arrival
 	Requests []Mix // at least one; shares add up to 1
 	Tenants  Tenants
