@@ -3,29 +3,36 @@ package queue
 import (
 	"math"
 	"time"
+
+	"github.com/weirproxy/weir/policy"
 )
 
 const (
-	drainMemory = 10 * time.Second       // time constant of the measurement
-	priorWeight = time.Second            // the expectation counts like so much measured time
+	drainMemory = 64                     // seats freed; twice the pool, if that is more
+	priorSeats  = 16                     // the expectation counts like so many seats freed
 	coldHold    = time.Second            // expected time of a seat before any was freed
 	minHold     = time.Millisecond       // keeps the expectation finite
-	holdShare   = 1.0 / 32               // of a new seat time in the mean
 	minWait     = 100 * time.Microsecond // bounds of a prediction
 	maxWait     = 10 * time.Minute
 )
 
-// drain measures how fast seats come free while somebody waits: seats freed
-// and time passed, both forgotten exponentially. Time without waiters says
-// nothing about the pool's speed and does not count. The expectation seats /
-// mean seat time (Little's law) fills in until there is enough to go by, so
-// the rate is always positive and finite.
+// drain measures how fast seats come free while somebody waits, and who asks
+// for them: all over the seats freed last, forgotten exponentially by seats
+// freed and not by time, so that a fast pool is followed within a second and a
+// slow one is not judged by too few. Time without waiters says nothing about
+// the pool's speed and does not count; a seat freed meanwhile makes what was
+// measured before weigh less. The expectation, seats in use / mean seat time
+// (Little's law), fills in until there is enough to go by, so the rate is
+// always positive and finite, and right at once when waiting begins.
 type drain struct {
-	freedSum float64       // seats, decayed
-	timeSum  float64       // seconds, decayed
-	passed   time.Duration // since the last decay, with somebody waiting
-	held     float64       // mean seconds of a seat
-	seats    int           // in that mean; saturates
+	freedSum float64                    // seats
+	timeSum  float64                    // seconds
+	asked    [policy.NumClasses]float64 // newcomers for whom no seat was free
+	refused  [policy.NumClasses]float64 // of these
+	back     float64                    // callers who came back in their slots, for whom none was
+	passed   time.Duration              // since the last seat, with somebody waiting
+	held     float64                    // mean seconds of a seat
+	seats    int                        // in that mean; saturates
 }
 
 // pass counts time during which somebody waited, or nobody.
@@ -35,62 +42,86 @@ func (d *drain) pass(dt time.Duration, waited bool) {
 	}
 }
 
-// freed counts a seat that came free after it was held for some time. One that
-// is given back at the instant it was given has served nobody and says nothing.
-func (d *drain) freed(held time.Duration, waited bool) {
+// freed counts a seat of a pool of so many that came free after it was held
+// for some time. One that is given back at the instant it was given has served
+// nobody and says nothing.
+func (d *drain) freed(held time.Duration, pool int64, waited bool) {
 	if held <= 0 {
 		return
 	}
+	memory := max(drainMemory, 4*float64(pool))
 	d.seats = min(d.seats+1, 1<<20)
-	d.held += (held.Seconds() - d.held) * max(holdShare, 1/float64(d.seats))
-	if !waited {
-		return
+	d.held += (held.Seconds() - d.held) * max(1/memory, 1/float64(d.seats))
+	f := 1 - 1/memory
+	d.freedSum *= f
+	d.timeSum *= f
+	d.back *= f
+	for c := range d.asked {
+		d.asked[c] *= f
+		d.refused[c] *= f
 	}
-	f, t := d.decay(d.passed)
-	d.freedSum, d.timeSum, d.passed = d.freedSum*f+1, t, 0
+	if waited {
+		d.freedSum++
+		d.timeSum += d.passed.Seconds()
+		d.passed = 0
+	}
 }
 
-// decay gives the factor of forgetting after dt, and the time sum then.
-func (d *drain) decay(dt time.Duration) (f, sum float64) {
-	tau := drainMemory.Seconds()
-	f = math.Exp(-dt.Seconds() / tau)
-	return f, d.timeSum*f + tau*(1-f)
-}
+// resize says that the pool has so many times the seats from now on.
+func (d *drain) resize(times float64) { d.timeSum /= times }
 
 // known reports whether any seat was freed yet.
 func (d *drain) known() bool { return d.seats > 0 }
 
-// sums are the measurement as it stands, with the time since the last seat.
-func (d *drain) sums() (freed, seconds float64) {
-	f, t := d.decay(d.passed)
-	return d.freedSum * f, t
-}
-
-// measured is the rate of seats freed per second; 0 before any was.
+// measured is the rate of seats freed per second while somebody waited; 0
+// before any was.
 func (d *drain) measured() float64 {
-	if !d.known() {
-		return 0
+	if s := d.timeSum + d.passed.Seconds(); s > 0 {
+		return d.freedSum / s
 	}
-	freed, seconds := d.sums()
-	if seconds <= 0 {
-		return 0
-	}
-	return freed / seconds
+	return 0
 }
 
-// wait is place / rate for a pool of so many seats, within bounds.
-func (d *drain) wait(seats int64, place int) time.Duration {
+// rate is seats per second, for so many seats in use.
+func (d *drain) rate(used int64) float64 {
 	hold := coldHold.Seconds()
 	if d.known() {
 		hold = max(d.held, minHold.Seconds())
 	}
-	expected := float64(max(1, seats)) / hold
-	freed, seconds := d.sums()
-	w := priorWeight.Seconds()
-	rate := (freed + expected*w) / (seconds + w)
-	wait := float64(place) / rate
-	if wait >= maxWait.Seconds() {
-		return maxWait
+	expected := float64(max(1, used)) / hold
+	return (d.freedSum + priorSeats) / (d.timeSum + d.passed.Seconds() + priorSeats/expected)
+}
+
+// wait is place / rate, within bounds.
+func (d *drain) wait(used int64, place int) time.Duration {
+	return min(maxWait, max(minWait, seconds(float64(place)/d.rate(used))))
+}
+
+// per is a count over the seats freed last, by seat.
+func (d *drain) per(count float64) float64 { return count / (d.freedSum + 1) }
+
+// returns is the part of the seats that those who come back in their slots have.
+func (d *drain) returns() float64 { return min(1, d.back/(d.freedSum+priorSeats)) }
+
+// share is the part of the drain rate that a class which is refused seats may
+// have, max-min fair by weight: the others take what they ask for and have
+// booked, at most their part by weight.
+func (d *drain) share(c policy.Class, weights [policy.NumClasses]float64, booked *[policy.NumClasses]Bookings) float64 {
+	var need [policy.NumClasses]float64
+	rest, weight := 1.0, 0.0
+	for o := range need {
+		need[o] = d.per(d.asked[o] + float64(booked[o].Outstanding+booked[o].Due))
+		weight += weights[o]
 	}
-	return max(minWait, time.Duration(wait*float64(time.Second)))
+	need[c] = math.Inf(1)
+	for again := true; again; {
+		again = false
+		for o := range need {
+			if need[o] < rest*weights[o]/weight {
+				rest, weight = rest-need[o], weight-weights[o]
+				need[o], again = math.Inf(1), true
+			}
+		}
+	}
+	return rest * weights[c] / weight
 }

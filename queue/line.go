@@ -14,21 +14,22 @@ func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered {
 	if r := l.turnAway(w); r != Taken {
 		return l.refuse(r)
 	}
+	redeemed := w.Returns && l.redeem(w)
 	if l.total == 0 && l.fits(w) {
 		l.seat(w, l.favoured(w) && l.priority.short())
 		return Offered{Granted: true}
 	}
 	if b.Length <= 0 || w.MaxWait <= 0 {
-		return l.refuse(Full)
+		return Offered{Refusal: Full, Hint: l.hint(w, w.came)}
 	}
 	l.note(w)
-	if r := l.room(w, b); r != Taken {
-		return l.refuse(r)
+	if r := l.judge(w, b, redeemed); r != Taken {
+		return Offered{Refusal: r, Hint: l.hint(w, w.came)}
 	}
 	place := l.place(w)
 	if w.deadline != never {
 		if wait := l.wait(place); l.drain.known() && wait > w.deadline-l.now {
-			return Offered{Refusal: CannotMeet, Hint: wait}
+			return Offered{Refusal: CannotMeet, Hint: max(wait, l.hint(w, w.came))}
 		}
 	}
 	l.enqueue(w, b)
@@ -97,7 +98,7 @@ func (l *Line) Release(now time.Time, w *Waiter) []Exit {
 	l.used.Tokens -= w.tokens
 	l.running[w.Class]--
 	l.giveUp(w)
-	l.drain.freed(l.now-w.granted, l.total > 0)
+	l.drain.freed(l.now-w.granted, l.cfg.Seats.Requests, l.total > 0)
 	l.catchUp()
 	return l.flush()
 }
@@ -139,11 +140,12 @@ func (l *Line) expire(t time.Duration) {
 			continue
 		}
 		e := Exit{Waiter: w, Action: w.OnExpiry, Retried: w.state == retrying, Late: w.expires >= w.deadline, Waited: l.now - w.since}
-		if e.Late {
-			e.Action = policy.ExpireDrop
-		}
 		l.takeOut(w)
-		e.Hint = l.wait(l.total + 1)
+		if e.Late {
+			e.Action, e.Hint = policy.ExpireDrop, l.wait(l.total+1)
+		} else {
+			e.Hint = l.hint(w, w.came)
+		}
 		l.pending = append(l.pending, e)
 	}
 }

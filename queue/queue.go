@@ -185,6 +185,7 @@ type Line struct {
 	caps  caps
 	asks  [policy.NumClasses]asks
 	drain drain
+	book  book
 }
 
 // New makes an empty line. rng spreads hints within their slots; the line owns
@@ -213,7 +214,11 @@ func (l *Line) Configure(now time.Time, c Config) []Exit {
 func (l *Line) reshape(c Config) {
 	c.Seats.Requests = max(0, c.Seats.Requests)
 	c.Seats.Tokens = max(0, c.Seats.Tokens)
+	if old := l.cfg.Seats.Requests; old > 0 && c.Seats.Requests > 0 {
+		l.drain.resize(float64(c.Seats.Requests) / float64(old))
+	}
 	l.cfg = c
+	l.book.shape(c.Booking)
 	l.caps = caps{}
 	l.share(c)
 }
@@ -234,6 +239,7 @@ func (l *Line) Drain(now time.Time) []Exit {
 	l.tick(now)
 	l.catchUp()
 	l.draining = true
+	l.book.clear()
 	for l.expiry.len() > 0 {
 		w := l.expiry.min().item
 		e := Exit{Waiter: w, Action: w.OnExpiry, Retried: w.state == retrying, Drained: true, Waited: l.now - w.since, Hint: l.wait(l.total + 1)}
@@ -264,13 +270,15 @@ func (l *Line) Predict(now time.Time, w *Waiter) time.Duration {
 		return 0
 	}
 	d := l.drainAt(now)
-	return d.wait(l.cfg.Seats.Requests, l.place(w))
+	return d.wait(l.held(), l.place(w))
 }
 
 // Stats is a picture of the line.
 func (l *Line) Stats(now time.Time) Stats {
 	d := l.drainAt(now)
+	l.book.pass(l.at(now))
 	s := Stats{
+		Bookings:   l.book.stats,
 		Waiting:    l.waiting,
 		Retrying:   l.retry.len,
 		Running:    l.running,
@@ -302,6 +310,7 @@ func (l *Line) tick(now time.Time) {
 	t := l.at(now)
 	l.drain.pass(t-l.now, l.total > 0)
 	l.now = t
+	l.book.pass(t)
 }
 
 // drainAt is the measurement as it stands at now.

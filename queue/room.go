@@ -78,7 +78,8 @@ func (l *Line) recall() time.Duration { return slices.Max(l.cfg.MaxWaits[:]) }
 //     the places of classes that are idle, that is, of which nobody waits and
 //     nobody has lately asked. A class that asks takes its places back as
 //     they come free: the borrowers get no more.
-//   - Q5: from Soft waiting on only the exempt may wait.
+//   - Q5: from Soft waiting on only the exempt may wait. A class that has
+//     bookings yields to those who come back in their slots.
 //
 // One who is the first of its tenant passes the last two while those who wait
 // of its class hold more than a share each: no tenant can fill a class.
@@ -89,25 +90,41 @@ func (l *Line) room(w *Waiter, b Bounds) Refusal {
 		return Full
 	}
 	l.caps.resize(b.Length, &l.cfg)
-	c, all := w.Class, l.waitingOf(w.Class)
-	share := b.Length
-	if b.PerTenant > 0 && b.PerTenant < 1 {
-		share = max(1, int(float64(l.caps.places[c])*float64(b.PerTenant)))
+	c, all, mine := w.Class, l.waitingOf(w.Class), l.waitingBy(w.Class, w.Tenant)
+	flows := l.tenantsOf(c)
+	booked, crowds := l.book.standing(c, w.Tenant, flows)
+	share, places := b.Length, float64(l.caps.places[c])
+	if booked || mine > 0 {
+		places *= l.rest(c)
 	}
-	mine := l.waitingBy(c, w.Tenant)
-	if mine >= share && (all > mine || l.othersAsk(w)) {
+	if b.PerTenant > 0 && b.PerTenant < 1 {
+		share = max(1, int(places*float64(b.PerTenant)))
+	}
+	if crowds || mine >= share && (all > mine || l.othersAsk(w)) {
 		return TenantFull
 	}
-	if mine == 0 && all > share*l.tenantsOf(c) {
+	if mine == 0 && all > share*flows {
 		return Taken
 	}
 	if all >= l.caps.places[c] && l.total+l.owed(c) >= b.Length {
 		return ClassFull
 	}
-	if b.Soft > 0 && l.total >= b.Soft && !b.Exempt {
+	fair := float64((mine+1)*max(1, flows)) <= places
+	if places < float64(l.caps.places[c]) && float64(all) >= places && !fair || b.Soft > 0 && l.total >= b.Soft && !b.Exempt {
 		return SoftFull
 	}
 	return Taken
+}
+
+// rest is the part of the places that newcomers of a class that has bookings
+// may take: the rest of the seats besides those who come back in their slots
+// take, and squared, because these come in gusts.
+func (l *Line) rest(c policy.Class) float64 {
+	if !l.book.books(c) {
+		return 1
+	}
+	rest := 1 - l.drain.returns()
+	return rest * rest
 }
 
 // owed is the room below their caps of the other classes that are not idle.
@@ -131,12 +148,8 @@ func (l *Line) othersAsk(w *Waiter) bool {
 	return a.others && l.now-a.other <= l.recall()
 }
 
-// wait is how long one in that place waits, as measured.
-func (l *Line) wait(place int) time.Duration {
-	return l.drain.wait(l.cfg.Seats.Requests, place)
-}
-
-// refuse answers with a hint; what can never run, or is lost already, gets none.
+// refuse answers one whom no room would have helped; what can never run gets
+// no hint.
 func (l *Line) refuse(r Refusal) Offered {
 	if r == TooLarge {
 		return Offered{Refusal: r}

@@ -163,4 +163,13 @@ type Stats struct {
 	HeldBytes  int64   // of bodies, by those who wait or retry
 	DrainRate  float64 // seats freed per second while somebody waits, measured; 0 = not yet
 	Tenants    int     // flows known: with waiters or a debt
+	Bookings   [policy.NumClasses]Bookings
+}
+
+// Bookings are the slots that were given to callers of a class (Q5).
+type Bookings struct {
+	Outstanding int    // not yet due
+	Due         int    // and not yet claimed
+	Claimed     uint64 // since the line was made: by callers who came back in their slots,
+	Lapsed      uint64 // or by nobody
 }
