@@ -91,7 +91,7 @@ func (a *account) check(t *testing.T, level string) {
 // server, among classes and among the tenants of each class, with one seat and
 // with several that end in any order.
 func TestFairnessAgainstFluidServer(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		r := dice(seed)
 		cfg := standardConfig([]int64{1, 3, 16}[seed%3], 0)
 		l, running := full(t, cfg)

@@ -25,30 +25,57 @@ func (l *Line) tenantsOf(c policy.Class) int {
 
 // place is where w, which does not wait yet, would stand in the fair order:
 // behind all of its class in its leaf, and as many of the others as their
-// weights and shares let go first.
+// weights and shares let go first. It takes the seats for shared as they ought
+// to be.
 func (l *Line) place(w *Waiter) int {
 	if w.Colour == policy.Red {
 		return l.red.turnOf(w.Class)
 	}
-	ahead := l.red.lane.len()
-	others := l.total - ahead + 1
-	turn := min(others, stretch(l.leafOf(w).turnOf(w.Class), l.portion(w), others))
+	mine, i := l.groupOf(w), side(w)
+	own := l.leafOf(w).turnOf(w.Class)
+	if l.split {
+		other := &mine.leaves[1-i]
+		own += ahead(own, other.len(), other.weight, mine.leaves[i].weight)
+	}
+	turn := own
+	for _, g := range l.groups {
+		if g != mine {
+			turn += ahead(own, g.leaves[0].len()+g.leaves[1].len(), g.weight, mine.weight)
+		}
+	}
+	red := l.red.len()
 	if l.favoured(w) && l.priority.whole > 0 {
 		quick := l.priority.turnOf(w.Class)
 		if !l.priority.short() {
-			quick = stretch(quick, l.priority.weight, others)
+			quick += ahead(quick, l.total-red-l.priority.len(), 1-l.priority.weight, l.priority.weight)
 		}
 		turn = min(turn, quick)
 	}
-	return ahead + turn
+	return red + turn
 }
 
-// stretch is which turn of all the n-th of one is that gets a portion of them.
-func stretch(n int, portion float64, most int) int {
-	if portion*float64(most) <= float64(n) {
-		return most
+// ahead is how many of those who wait go before the n-th of another, by the
+// weights of both.
+func ahead(n, waiting int, theirs, mine float64) int {
+	switch {
+	case mine == 0 && theirs > 0:
+		return waiting
+	case mine == 0:
+		return min(waiting, n)
 	}
-	return int(float64(n)/portion + 1e-9)
+	return int(min(float64(waiting), float64(n)*theirs/mine))
+}
+
+// turnOf is the turn in its line that one more of this class would have.
+func (ln *lane) turnOf(c policy.Class) int {
+	own := ln.classes[c].waiting + 1
+	turn := own
+	for i := range ln.classes {
+		if o := &ln.classes[i]; policy.Class(i) != c {
+			turn += ahead(own, o.waiting, o.weight, ln.classes[c].weight)
+		}
+	}
+	return turn
 }
 
 // portion is the part of the seats that w's leaf gets as long as those who
@@ -78,21 +105,4 @@ func (l *Line) portion(w *Waiter) float64 {
 		part *= mine.leaves[side(w)].weight
 	}
 	return part
-}
-
-// turnOf is the turn in its line that one more of this class would have.
-func (ln *lane) turnOf(c policy.Class) int {
-	own, all := 0, 0
-	var weights, weight float64
-	for i := range ln.classes {
-		cl := &ln.classes[i]
-		all += cl.waiting
-		if policy.Class(i) == c {
-			own, weight = cl.waiting+1, cl.weight
-			weights += cl.weight
-		} else if cl.waiting > 0 {
-			weights += cl.weight
-		}
-	}
-	return min(all+1, int(float64(own)*weights/weight))
 }

@@ -119,16 +119,16 @@ func p99(ds []time.Duration) time.Duration {
 func TestSmallTenantBesideAFlood(t *testing.T) {
 	answers := func(others ...*source) (*source, []time.Duration) {
 		small := &source{class: policy.Standard, tenant: "small", rate: 0.8}
-		newRig(8, 3).play(600*time.Second, append(others, small)...)
+		newRig(4, 3).play(400*time.Second, append(others, small)...)
 		return small, small.answered
 	}
 	_, alone := answers()
-	flood := &source{class: policy.Standard, tenant: "flood", rate: 4000} // the pool serves 80 a second
+	flood := &source{class: policy.Standard, tenant: "flood", rate: 2000} // the pool serves 40 a second
 	small, beside := answers(flood)
 	if small.served < small.sent*99/100 {
 		t.Errorf("%d of %d served", small.served, small.sent)
 	}
-	if flood.served < 80*600*95/100 {
+	if flood.served < 40*400*95/100 {
 		t.Errorf("the flood was served %d times: the pool stood idle", flood.served)
 	}
 	if m, a := mean(beside), mean(alone); m > 2*a {
