@@ -205,7 +205,7 @@ func TestDrawsOfARequest(t *testing.T) {
 
 // Every policy meets the same requests, whatever it does with them.
 func TestPoliciesMeetTheSameRequests(t *testing.T) {
-	s := places(1000, 10*time.Second, func(s *Scenario) {
+	s := places(1300, 3*time.Second, func(s *Scenario) {
 		s.Requests[0].Prompt = Dist{Kind: LogNormal, A: 100, B: 1000}
 		s.Tenants = Tenants{Count: 5, Zipf: 1}
 	})

@@ -62,24 +62,11 @@ func (w *world) wall() time.Time { return w.epoch.Add(w.now + w.shift) }
 // skipBad, lines of a trace that cannot be read are passed over. The result's
 // Wall is the caller's to measure. Equal arguments give equal results.
 func Run(s *Scenario, c Candidate, skipBad bool) (*Result, error) {
-	if len(c.Reloads) != len(s.Reloads) {
-		return nil, fmt.Errorf("%s: the policy is reloaded %d times, %d policies are given", c.Name, len(s.Reloads), len(c.Reloads))
-	}
-	w := &world{
-		scenario: s,
-		epoch:    time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
-		now:      -s.Warmup,
-		rng:      rand.New(rand.NewPCG(s.Seed, 3)),
-		policies: append([]*policy.Policy{c.Policy}, c.Reloads...),
-		store:    memstore.New(memstore.Options{Hold: 24 * time.Hour}),
-		machines: map[string]*machine{},
-	}
-	defer w.close()
-	w.tally.open(s)
-	if err := w.furnish(c.Policy); err != nil {
+	w, err := newWorld(s, c)
+	if err != nil {
 		return nil, err
 	}
-	w.core = admission.NewCore(w.clock(), c.Policy, w.gauge, rand.New(rand.NewPCG(s.Seed, 4)))
+	defer w.close()
 	for i := range s.Arrivals {
 		t, err := newStream(s, i, skipBad)
 		if err != nil {
@@ -102,6 +89,28 @@ func Run(s *Scenario, c Candidate, skipBad bool) (*Result, error) {
 	r := w.tally.result(w)
 	r.Policy, r.Skipped = c.Name, w.close()
 	return r, nil
+}
+
+// newWorld furnishes a world in which nobody sends yet.
+func newWorld(s *Scenario, c Candidate) (*world, error) {
+	if len(c.Reloads) != len(s.Reloads) {
+		return nil, fmt.Errorf("%s: the policy is reloaded %d times, %d policies are given", c.Name, len(s.Reloads), len(c.Reloads))
+	}
+	w := &world{
+		scenario: s,
+		epoch:    time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
+		now:      -s.Warmup,
+		rng:      rand.New(rand.NewPCG(s.Seed, 3)),
+		policies: append([]*policy.Policy{c.Policy}, c.Reloads...),
+		store:    memstore.New(memstore.Options{Hold: 24 * time.Hour}),
+		machines: map[string]*machine{},
+	}
+	w.tally.open(s)
+	if err := w.furnish(c.Policy); err != nil {
+		return nil, err
+	}
+	w.core = admission.NewCore(w.clock(), c.Policy, w.gauge, rand.New(rand.NewPCG(s.Seed, 4)))
+	return w, nil
 }
 
 // close gives back the files of the traces.

@@ -1,0 +1,198 @@
+package simulate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/policy"
+)
+
+// result sums up.
+func (t *tally) result(w *world) *Result {
+	s := w.scenario
+	capacity, shares := t.capacity(w)
+	r := &Result{
+		Requests: t.requests,
+		Classes:  map[string]*ClassResult{},
+		Goodput:  float64(t.answers) / s.Duration.Seconds(),
+		Failed:   t.failed,
+		Reasons:  map[string]int{},
+		Advice:   t.advice(w, capacity),
+		Violated: w.checks.list(),
+		Series:   t.series,
+		Tenants:  t.tenants,
+	}
+	for _, k := range t.tenants {
+		k.WaitP99, k.waits = milliseconds(percentile(k.waits, 0.99)), nil
+	}
+	for i, n := range t.reasons {
+		if n > 0 {
+			r.Reasons[admission.Reason(i).String()] = n
+		}
+	}
+	for i := range t.classes {
+		if k := &t.classes[i]; k.requests > 0 {
+			r.Classes[policy.Class(i).String()] = &ClassResult{
+				Requests:      k.requests,
+				AdmittedFirst: ratio(float64(k.first), float64(k.requests)),
+				WaitP99:       milliseconds(percentile(k.waits, 0.99)),
+			}
+		}
+	}
+	r.UtilisationMin, r.UtilisationMax = t.utilisation(s, shares)
+	t.hints(r, capacity)
+	if !t.burst {
+		return r
+	}
+	judged := float64(t.judged)
+	r.BurstAdmitted = some(ratio(float64(t.atHint), judged))
+	r.BurstAdmittedFirst = some(ratio(float64(t.atFirst), judged))
+	r.LatencyP99 = some(milliseconds(percentile(t.latencies, 0.99)))
+	r.WaitP99 = some(milliseconds(percentile(t.waits, 0.99)))
+	r.Throughput = some(ratio(float64(t.flood), capacity*s.burstLength().Seconds()))
+	return r
+}
+
+func (t *tally) hints(r *Result, capacity float64) {
+	h := &r.Hints
+	h.Given = t.given
+	h.FirstReturn = ratio(float64(t.cameIn), float64(t.came))
+	if n := len(t.errors); n > 0 {
+		slices.Sort(t.errors)
+		h.MedianError = t.errors[(n-1)/2]
+	}
+	h.WavePeakRatio = ratio(float64(max(t.wave, t.returned)), capacity)
+}
+
+// capacity is what the engines of the first policy's pools carry in a second,
+// of requests as they came, and for each machine the part of it that one
+// request at work stands for.
+func (t *tally) capacity(w *world) (perSecond float64, shares []float64) {
+	n := float64(max(t.requests, 1))
+	shares = make([]float64, len(w.order))
+	for i, m := range w.order {
+		if _, ok := w.policies[0].Pool(m.name); !ok {
+			continue
+		}
+		rate, places := m.capacity(t.prompt/n, t.output/n)
+		perSecond += rate
+		shares[i] = rate / places
+	}
+	for i := range shares {
+		shares[i] /= max(perSecond, math.SmallestNonzeroFloat64)
+	}
+	if w.scenario.Capacity > 0 {
+		perSecond = w.scenario.Capacity
+	}
+	return perSecond, shares
+}
+
+// utilisation is the least and the most of the windows that lie in the burst
+// (else the run), as a share of the engines' capacity.
+func (t *tally) utilisation(s *Scenario, shares []float64) (least, most float64) {
+	seen := false
+	for _, u := range t.windows {
+		if u.at > s.Duration || t.burst && !(s.InBurst(u.at-time.Second) && s.InBurst(u.at-1)) {
+			continue
+		}
+		sum := 0.0
+		for i, worked := range u.worked {
+			sum += worked * shares[i]
+		}
+		if !seen {
+			least, most, seen = sum, sum, true
+		}
+		least, most = min(least, sum), max(most, sum)
+	}
+	return least, most
+}
+
+// advice says so when more was offered over the whole run than the engines
+// carry, by more than chance: then no order of service helps.
+func (t *tally) advice(w *world, capacity float64) string {
+	s := w.scenario
+	seconds := s.Duration.Seconds()
+	carried := capacity * w.available() * seconds
+	missing := float64(t.requests) - carried
+	if carried <= 0 || missing <= 3*math.Sqrt(float64(t.requests)) {
+		return ""
+	}
+	seats := 0.0
+	for i := range w.policies[0].Pools {
+		seats += float64(w.policies[0].Pools[i].Seats.Requests)
+	}
+	return fmt.Sprintf("no policy can help: %.1f requests/s are offered over the whole run and the engines carry %.1f/s; %.1f/s are missing, %.0f %% more engines (about %.0f more seats)",
+		float64(t.requests)/seconds, carried/seconds, missing/seconds, math.Ceil(100*missing/carried), math.Ceil(seats*missing/carried))
+}
+
+// available is the share of the engines' capacity that failures leave over
+// the run.
+func (w *world) available() float64 {
+	run, sum := w.scenario.Duration, 0.0
+	for _, m := range w.order {
+		left := run.Seconds()
+		for _, f := range m.spec.Failures {
+			to := run
+			if f.For > 0 {
+				to = min(run, f.At+f.For)
+			}
+			lasts := max(to-f.At, 0).Seconds()
+			switch f.Kind {
+			case Down:
+				left -= lasts
+			case Slow:
+				left -= lasts * (1 - 1/max(f.Value, 1))
+			case Errors:
+				left -= lasts * f.Value
+			case Resize:
+				left -= lasts * (1 - f.Value)
+			}
+		}
+		sum += max(left, 0) / run.Seconds()
+	}
+	return sum / float64(max(len(w.order), 1))
+}
+
+// burstLength is how long the burst lasts.
+func (s *Scenario) burstLength() (sum time.Duration) {
+	var edges []time.Duration
+	for i := range s.Arrivals {
+		if s.Arrivals[i].Burst {
+			for _, span := range s.Arrivals[i].Spans() {
+				edges = append(edges, span.From, span.To)
+			}
+		}
+	}
+	slices.Sort(edges)
+	for i := 1; i < len(edges); i++ {
+		if s.InBurst(edges[i-1]) {
+			sum += edges[i] - edges[i-1]
+		}
+	}
+	return sum
+}
+
+// percentile is the least value that the share q of the list does not exceed;
+// 0 of none. It sorts the list.
+func percentile(list []time.Duration, q float64) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[max(int(math.Ceil(q*float64(len(list))))-1, 0)]
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func some(v float64) *float64 { return &v }
+
+// ratio is a / b, 0 where there is no b.
+func ratio(a, b float64) float64 {
+	if b <= 0 {
+		return 0
+	}
+	return a / b
+}
