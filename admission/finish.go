@@ -30,6 +30,7 @@ func (c *Core) due(now time.Time, l *pool) (gone, overdue []*Plan) {
 	now = l.lock(now)
 	defer l.unlock()
 	exits := append(l.settlePause(now), l.line.Advance(now)...)
+	exits = append(exits, c.tune(now, l)...)
 	for _, chain := range [2]*chain{&l.seated, &l.over} {
 		for p := chain.head; p != nil && !p.since.Add(l.maxHold()).After(now); p = chain.head {
 			p.remove()
@@ -37,7 +38,9 @@ func (c *Core) due(now time.Time, l *pool) (gone, overdue []*Plan) {
 			overdue = append(overdue, p)
 		}
 	}
-	return c.leave(now, l, exits), overdue
+	gone = c.leave(now, l, exits)
+	l.adopt(now)
+	return gone, overdue
 }
 
 // Done ends a plan that has a seat, once: the seat is freed, the breaker and
@@ -66,6 +69,7 @@ func (c *Core) vacate(now time.Time, p *Plan, cost int64) []*Plan {
 	defer l.unlock()
 	p.remove()
 	p.leaveLane()
+	l.tuned.begun(p)
 	l.running.Add(-1)
 	l.meter.end(now.Sub(p.since))
 	exits := l.settlePause(now) // before the seat is free: this end may have opened the breaker
@@ -95,6 +99,7 @@ func (c *Core) count(now time.Time, p *Plan, e *End) {
 // take notes a seat that the line gave. The lock is held.
 func (l *pool) take(now time.Time, p *Plan, w *queue.Waiter) {
 	p.seat, p.held, p.since = l, w, now
+	l.tuned.enter(p)
 	l.running.Add(1)
 	l.seated.push(p)
 }
@@ -302,6 +307,7 @@ func (p *Plan) sit(now time.Time, l *pool, group int) {
 		return
 	}
 	p.seat, p.held, p.since, p.over = l, w, now, true
+	l.tuned.enter(p)
 	l.running.Add(1)
 	l.over.push(p)
 }

@@ -47,6 +47,7 @@ type Plan struct {
 	since   time.Time
 	listed  *chain // the list of seat that it stands in
 	over    bool   // runs without a seat (mode pass and shadow)
+	silent  bool   // streams, has a seat, and its answer has not begun
 	quota   QuotaView
 
 	prev, next *Plan // of a chain

@@ -40,6 +40,7 @@ type pool struct {
 	seated chain     // by grant: the head is the first to reach maxHold
 	over   chain     // running without a seat
 	meter  meter
+	tuned  tuned
 
 	diceMu sync.Mutex
 	rng    *rand.Rand
@@ -110,6 +111,7 @@ func (l *pool) unlock() {
 			next = min(next, p.since.Add(l.maxHold()).Sub(l.base))
 		}
 	}
+	next = min(next, l.nextTune())
 	if l.gone && l.empty() {
 		next = 0 // its keeper may go
 	}
@@ -186,6 +188,7 @@ func (l *pool) settlePause(now time.Time) []queue.Exit {
 // meter counts what demand is made of. The pool's lock guards it.
 type meter struct {
 	refused  [demandCells]cell
+	turned   bool    // somebody was turned away since the seats were looked after
 	seatTime float64 // seconds, exponential mean
 	ended    uint64
 	degraded uint64 // entered here from a higher precision
@@ -204,6 +207,7 @@ const (
 )
 
 func (m *meter) refuse(since time.Duration) {
+	m.turned = true
 	s := int64(since / time.Second)
 	c := &m.refused[((s%demandCells)+demandCells)%demandCells]
 	if c.second != s {

@@ -44,6 +44,11 @@ type PoolStats struct {
 	Latency time.Duration // recent time to first token; 0 = not known
 	Speeds  []Speed       // by model, those that are warm (P4)
 
+	Wanted int64  // seats by policy, or as many as suit the engine (Q9)
+	Raised int64  // added to them by the watchdog
+	Alarm  bool   // requests wait though the engine is idle
+	Alarms uint64 // times that this began
+
 	Ended    uint64                    // seats given back since the pool is known
 	Degraded uint64                    // taken in from a higher precision at expiry
 	Expired  [policy.NumClasses]uint64 // waits that ended without a seat here
@@ -91,6 +96,7 @@ func (l *pool) stats(now time.Time) PoolStats {
 	s.RefusedPerSecond = m.refusedPerSecond(now.Sub(l.base))
 	s.SeatTime = time.Duration(m.seatTime * float64(time.Second))
 	s.Demand = float64(l.running.Load()+l.waiting.Load()) + s.RefusedPerSecond*m.seatTime
+	l.tuned.show(&s)
 	s.Ended, s.Degraded, s.Expired, s.Overdue = m.ended, m.degraded, m.expired, m.overdue
 	return s
 }

@@ -73,7 +73,7 @@ func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool
 	l := &pool{name: spec.Name, base: now, last: now}
 	l.rng = rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
 	l.spec.Store(spec)
-	config := lineConfig(p, spec)
+	config := l.tuned.configure(p, spec, lineConfig(p, spec))
 	l.line = queue.New(config, rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
 	l.shape(&config)
 	if c.echo != nil {
@@ -90,18 +90,19 @@ func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool
 }
 
 func (c *Core) reshape(now time.Time, l *pool, p *policy.Policy) []*Plan {
-	config := lineConfig(p, l.spec.Load())
 	if c.echo == nil {
 		l.breaker.Configure(p.Breaker)
 	}
-	decided := c.resize(now, l, config)
+	decided := c.resize(now, l, p)
 	c.finish(now, decided)
 	return decided
 }
 
-func (c *Core) resize(now time.Time, l *pool, config queue.Config) []*Plan {
+func (c *Core) resize(now time.Time, l *pool, p *policy.Policy) []*Plan {
 	now = l.lock(now)
 	defer l.unlock()
+	spec := l.spec.Load()
+	config := l.tuned.configure(p, spec, lineConfig(p, spec))
 	exits := l.line.Configure(now, config)
 	l.shape(&config)
 	gone := c.leave(now, l, exits)

@@ -17,7 +17,7 @@ type Ticket struct {
 	visit *Visit
 	ghost *ghost // its shadow; nil without one
 	since time.Time
-	first atomic.Int64 // time to the first answer's headers; 0 = none yet
+	first atomic.Int64 // time until the answer began; 0 = not yet
 	done  atomic.Bool
 }
 
@@ -56,10 +56,13 @@ func (t *Ticket) Done(e End) bool {
 	return true
 }
 
-// Answering marks the moment when an answer's headers came (time to first
-// byte), for metrics. Only the first call counts.
+// Answering marks the moment when an answer of the model began: the first
+// piece of a stream, which engines send with its first token, or the headers.
+// Only the first call counts.
 func (t *Ticket) Answering(now time.Time) {
-	t.first.CompareAndSwap(0, max(int64(now.Sub(t.since)), 1))
+	if t.first.CompareAndSwap(0, max(int64(now.Sub(t.since)), 1)) {
+		t.visit.desk.core.First(now, t.visit.plan)
+	}
 }
 
 // Estimate is what was reserved, for answers without a count.

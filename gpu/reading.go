@@ -133,6 +133,47 @@ func (r *Reading) value(p *Part, now time.Time) float64 {
 	return decay(p.Smoothed, unit(float64(r.policy.Neutral)), beyond, p.every)
 }
 
+// Engine is what the engines of a pool say of themselves, unsmoothed.
+type Engine struct {
+	At      time.Time // of the oldest sample in it; zero = no fresh one
+	Waiting Value     // sum
+	Running Value     // sum
+	KV      Value     // of the fullest
+}
+
+// Engine gives the engines' fresh words at now (Q9). An engine that fell
+// silent is left out.
+func (r *Reading) Engine(now time.Time) Engine {
+	var e Engine
+	add := func(at time.Time) {
+		if e.At.IsZero() || at.Before(e.At) {
+			e.At = at
+		}
+	}
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		if !p.Engine || r.stale(p, now) {
+			continue
+		}
+		add(p.At)
+		switch p.Signal {
+		case SignalWaiting:
+			e.Waiting = Some(e.Waiting.V + p.Raw.V)
+		case SignalKV:
+			e.KV = Some(max(e.KV.V, p.Raw.V))
+		}
+	}
+	for i := range r.Sources {
+		s := &r.Sources[i]
+		if !s.Engine || !s.Running.OK || r.stale(&Part{At: s.At, every: s.Every}, now) {
+			continue
+		}
+		add(s.At)
+		e.Running = Some(e.Running.V + s.Running.V)
+	}
+	return e
+}
+
 // Pressure is 0..1 at now (Q8): the largest word of the engines, waiting and
 // KV-cache use each as a share of its target; without a fresh one the mean
 // utilisation of the GPUs. Stale words decay toward neutral (Q3); without any

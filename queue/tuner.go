@@ -34,6 +34,15 @@ type Word struct {
 	OK bool
 }
 
+// Look is what the line itself can say of a look.
+func (l *Line) Look() Look {
+	waiting := l.total + l.retry.len
+	return Look{Used: l.used.Requests, Full: waiting > 0 && l.Taken(), Waiting: waiting}
+}
+
+// Taken says that every seat that may be given out is in use.
+func (l *Line) Taken() bool { return l.used.Requests >= l.usable.Requests }
+
 // Numbers of the tuner.
 const (
 	firstWindow = 20 * time.Second // the percentile's, for room
@@ -167,7 +176,7 @@ func (t *Tuner) Tune(now time.Time, l Look) int64 {
 	}
 	switch {
 	case over > 0:
-		t.shrink(now, l.Used, over)
+		t.shrink(now, l, over)
 	case !l.Full:
 	case t.tight(l, f):
 		t.pace = max(t.pace/2, paceSlow)
@@ -311,8 +320,10 @@ func (t *Tuner) overTarget(f firsts) float64 {
 
 // shrink takes the seats down to what is used well: those in use less what is
 // too many of them. More in use than there are seats is a cut under way.
-func (t *Tuner) shrink(now time.Time, used int64, over float64) {
-	over += float64(t.seats - used)
+func (t *Tuner) shrink(now time.Time, l Look, over float64) {
+	if !l.Full || l.Used > t.seats { // full with fewer is headroom
+		over += float64(t.seats - l.Used)
+	}
 	if t.pace < paceFast {
 		over = damping*over + (1-damping)*max(over-collapse*float64(t.seats), 0)
 	}

@@ -48,7 +48,7 @@ type Watchdog struct {
 	refuted bool          // the raise made requests wait in the engine
 
 	last   Look          // the one before
-	mark   time.Time     // the last time a seat came free while requests waited, or nobody waited
+	mark   time.Time     // when a seat last came free while requests waited, or they began to
 	moved  time.Time     // that, or an answer began
 	wanted time.Duration // time with requests waiting,
 	freed  float64       // and seats that came free in it; both halved at times
@@ -63,11 +63,16 @@ const (
 	noSign
 )
 
-// Configure takes the rule, at the start and when it changes.
+// Configure takes the rule, at the start and when it changes. After 0 switches
+// the watchdog off.
 func (d *Watchdog) Configure(w policy.Watchdog) {
+	if w.After <= 0 {
+		w = policy.Watchdog{}
+	}
 	d.rule = w
 	d.wait = max(d.wait, w.After)
 	d.steps = min(d.steps, d.most())
+	d.alarm = d.alarm && w.After > 0
 }
 
 // Alarm says that requests wait though the engine is idle, and how often that
@@ -92,7 +97,7 @@ func (d *Watchdog) Watch(now time.Time, l Look) {
 	d.listen(now, l)
 	s := d.judge(now, l)
 	if d.rule.After <= 0 {
-		s, d.steps, d.alarm = unclear, 0, false
+		return
 	}
 	if s != d.state {
 		d.state, d.since = s, now
@@ -172,7 +177,7 @@ func (d *Watchdog) silence(now time.Time) sign {
 func (d *Watchdog) listen(now time.Time, l Look) {
 	freed := l.Ended - d.last.Ended
 	switch {
-	case d.mark.IsZero() || l.Waiting == 0:
+	case l.Waiting == 0 || d.last.Waiting == 0:
 		d.mark, d.moved = now, now
 	case freed > 0:
 		d.wanted += now.Sub(d.mark)

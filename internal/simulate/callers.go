@@ -167,7 +167,10 @@ func (w *world) seated(c *caller) {
 }
 
 // first is a caller's first token.
-func (w *world) first(c *caller) { c.firstAt = w.now }
+func (w *world) first(c *caller) {
+	c.firstAt = w.now
+	w.core.First(w.clock(), c.plan)
+}
 
 // answered is a whole answer.
 func (w *world) answered(c *caller) {
