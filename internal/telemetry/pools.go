@@ -36,6 +36,10 @@ var (
 	running      = desc("running", "Requests running, by class.", "class")
 	seatsTotal   = desc("seats", "Seats of this replica, by currency.", "currency")
 	seatsUsed    = desc("seats_used", "Seats in use, by currency.", "currency")
+	seatsWanted  = desc("seats_wanted", "Seats by policy, or as many as suit the engine (Q9).")
+	seatsRaised  = desc("seats_raised", "Seats added while requests wait for an idle engine (Q9).")
+	seatsAlarm   = desc("seats_alarm", "1 while requests wait though the engine is idle (Q9).")
+	seatsAlarms  = desc("seats_alarms_total", "Times that requests began to wait for an idle engine.")
 	seatsForced  = desc("seats_forced_total", "Seats taken back at maxHold.")
 	expiries     = desc("expiries_total", "Waits that ended without a seat, by class.", "class")
 	taken        = desc("degraded_taken_total", "Requests taken in from a higher precision.")
@@ -79,6 +83,14 @@ func collectPool(out chan<- prometheus.Metric, s *admission.PoolStats) {
 	gauge(seatsUsed, float64(s.Line.SeatsUsed.Requests), "requests")
 	gauge(seatsTotal, float64(s.Line.SeatsTotal.Tokens), "tokens")
 	gauge(seatsUsed, float64(s.Line.SeatsUsed.Tokens), "tokens")
+	gauge(seatsWanted, float64(s.Wanted))
+	gauge(seatsRaised, float64(s.Raised))
+	alarm := 0.
+	if s.Alarm {
+		alarm = 1
+	}
+	gauge(seatsAlarm, alarm)
+	count(seatsAlarms, s.Alarms)
 	count(seatsForced, s.Overdue)
 	count(taken, s.Degraded)
 	gauge(demand, s.Demand)
