@@ -103,7 +103,8 @@ func (c *Core) spareStore(now time.Time, p *Plan) {
 }
 
 // full offers a plan to a line that has no room, so that the line hears that
-// its class asked.
+// its class asked. While something is due there, room may come: the plan is not
+// offered, as it would claim its booking for nothing.
 func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time.Duration, full bool) {
 	now = l.lock(now)
 	defer l.unlock()
@@ -111,7 +112,8 @@ func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time
 	for _, n := range l.line.Stats(now).Waiting {
 		waiting += n
 	}
-	if waiting == 0 || waiting < b.Length {
+	next, due := l.line.Next()
+	if waiting == 0 || waiting < b.Length || due && !next.After(now) {
 		return 0, 0, false
 	}
 	offered := l.line.Offer(now, &p.waiter, b)
@@ -192,8 +194,8 @@ func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, t
 		l.take(now, p, &p.waiter)
 		return Entered, p.entry(), 0
 	case !c.hold(p):
-		hint := l.line.Predict(now, &p.waiter)
 		l.line.Cancel(now, &p.waiter)
+		hint := l.line.Book(now, &p.waiter)
 		l.meter.refuse(now.Sub(l.base))
 		return Refused, HeldBytes, hint
 	}

@@ -240,14 +240,15 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-// Hints are jittered upwards by at most 20 % and end at the policy's maximum.
+// Q5, Q7: a breaker's hint is jittered upwards by at most 20 % and ends at the
+// policy's maximum; a line's is not jittered, a quota's stands as it is.
 func TestHints(t *testing.T) {
 	e := effective(t, house(1))
 	core := newTestCore(e.Policy)
 	p := &Plan{Request: ask(e, "a", "acme", policy.Standard), pool: core.floor.Load().order[0]}
 	lowest, highest := time.Hour, time.Duration(0)
 	for range 1000 {
-		d := p.advice(AdviceQueue, 10*time.Second)
+		d := p.advice(AdviceBreaker, 10*time.Second)
 		lowest, highest = min(lowest, d), max(highest, d)
 	}
 	if lowest < 10*time.Second || lowest > 10100*time.Millisecond || highest > 12*time.Second || highest < 11900*time.Millisecond {
@@ -258,6 +259,8 @@ func TestHints(t *testing.T) {
 		hint time.Duration
 		want time.Duration
 	}{
+		{AdviceBreaker, time.Hour, time.Minute},
+		{AdviceQueue, 10 * time.Second, 10 * time.Second},
 		{AdviceQueue, time.Hour, time.Minute},
 		{AdviceQueue, 0, time.Second},
 		{AdviceQuota, time.Hour, time.Hour}, // the true wait

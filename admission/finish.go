@@ -156,8 +156,11 @@ type lapse struct {
 // the breaker says when it may be back (Q5). The lock is held.
 func (p *Plan) expire(now time.Time, l *pool, x *queue.Exit) {
 	p.lapse = lapse{hint: x.Hint}
+	if x.Action == policy.ExpireDegrade {
+		p.lapse.hint = 0 // see noteRefusal
+	}
 	if v := l.breaker.Peek(now, p.Class); v.Action == breaker.Shed {
-		p.lapse.hint = v.RetryAfter
+		p.lapse.hint = p.spread(v.RetryAfter)
 	}
 	switch {
 	case x.Drained && l.gone:
@@ -194,10 +197,10 @@ func (c *Core) finish(now time.Time, plans []*Plan) {
 		}
 		p.giveProbeBack(now)
 		p.step(RoomQueue, p.lapse.reason.String(), p.Decision.Waited.Seconds(), p.waiter.MaxWait.Seconds(), false)
-		p.refuse(p.lapse.reason, p.lapse.hint, "")
 		if p.lapse.reason.Row().Advice == AdviceQueue {
-			p.pool.noteRefusal(now)
+			p.pool.noteRefusal(now, p)
 		}
+		p.refuse(p.lapse.reason, p.lapse.hint, "")
 	}
 }
 
@@ -252,10 +255,15 @@ func (p *Plan) again() *queue.Waiter {
 	}
 }
 
-func (l *pool) noteRefusal(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// noteRefusal counts one that left the line without a seat for demand. Who
+// might have gone down is booked only now, when it is to come back here.
+func (l *pool) noteRefusal(now time.Time, p *Plan) {
+	now = l.lock(now)
+	defer l.unlock()
 	l.meter.refuse(now.Sub(l.base))
+	if p.lapse.hint == 0 {
+		p.lapse.hint = l.line.Book(now, &p.waiter)
+	}
 }
 
 // Pass admits without asking any room (O4): the pool is the class's, a free

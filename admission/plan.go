@@ -68,32 +68,33 @@ func (p *Plan) refuse(r Reason, hint time.Duration, detail string) Outcome {
 	return Refused
 }
 
-// advice is the hint that goes out: a quota's true wait as it is, the others
-// spread (Q5).
+// advice is the hint that goes out, bounded by the policy except for a quota's
+// true wait. A line's is an instant of this caller alone and stands as it is;
+// a breaker's is spread (Q5, Q7).
 func (p *Plan) advice(by Advice, hint time.Duration) time.Duration {
-	if by == AdviceNone {
+	switch {
+	case by == AdviceNone:
 		return 0
-	}
-	if by == AdviceFixed || hint <= 0 {
+	case by == AdviceFixed || hint <= 0:
 		return fixedAdvice
-	}
-	if by == AdviceQuota {
+	case by == AdviceQuota:
 		return hint
+	case by == AdviceBreaker:
+		hint = p.spread(hint)
 	}
-	return p.spread(hint)
-}
-
-// spread jitters upwards a hint that many callers get at once, within the
-// policy's bound.
-func (p *Plan) spread(hint time.Duration) time.Duration {
-	c := &p.Request.Policy.RetryAfter
-	if p.pool != nil && c.Jitter > 0 {
-		hint += time.Duration(p.pool.dice() * float64(c.Jitter) * float64(hint))
-	}
-	if c.Max > 0 {
-		hint = min(hint, c.Max)
+	if most := p.Request.Policy.RetryAfter.Max; most > 0 {
+		hint = min(hint, most)
 	}
 	return hint
+}
+
+// spread jitters upwards a hint that many callers get at once.
+func (p *Plan) spread(hint time.Duration) time.Duration {
+	jitter := float64(p.Request.Policy.RetryAfter.Jitter)
+	if p.pool == nil || jitter <= 0 {
+		return hint
+	}
+	return hint + time.Duration(p.pool.dice()*jitter*float64(hint))
 }
 
 // step records what a room saw.

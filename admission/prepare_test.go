@@ -182,6 +182,33 @@ func TestSeatsOfATier(t *testing.T) {
 	judge("mirrored", core.newEcho(start, p, core.rng).mirror(start, second))
 }
 
+// Q5: who goes down at expiry books nothing where it waited; who finds no seat
+// there either does, and so does one for whose body there is no room.
+func TestBookingsAtTheDesk(t *testing.T) {
+	booked := func(core *Core, pool int, class policy.Class) int {
+		b := core.Stats(start)[pool].Line.Bookings[class]
+		return b.Outstanding + b.Due
+	}
+	p := house(1, func(p *policy.Policy) { p.Queue.MaxHeldBytes = 1200 })
+	core, e := newTestCore(p), effective(t, p)
+	var plans []*Plan
+	for i := range 4 { // one runs, two wait, one's body is too much
+		plan := core.Plan(start, ask(e, name("r", i), name("t", i), policy.Standard))
+		core.Enter(start, plan, allowed)
+		plans = append(plans, plan)
+	}
+	if d := &plans[3].Decision; d.Reason != HeldBytes || d.RetryAfter <= 0 || booked(core, 1, policy.Standard) != 1 {
+		t.Errorf("%s, hint %s, %d booked", d.Reason, d.RetryAfter, booked(core, 1, policy.Standard))
+	}
+	core.Advance(start.Add(500*time.Millisecond), "chat-dyn")
+	if d := &plans[1].Decision; d.Reason != DegradedExpiry {
+		t.Errorf("the first: %s", d.Reason)
+	}
+	if d := &plans[2].Decision; d.Reason != ExpiredDegrade || d.RetryAfter <= 0 || booked(core, 1, policy.Standard) != 2 {
+		t.Errorf("the second: %s, hint %s, %d booked, want its own booking beside the other", d.Reason, d.RetryAfter, booked(core, 1, policy.Standard))
+	}
+}
+
 // P7: a request that does not stream takes the block's variant, waits as long
 // as the block says, whatever its class, and gets 429; one that streams goes
 // by P3.

@@ -39,7 +39,7 @@ func (l *Line) redeem(w *Waiter) bool {
 }
 
 // Book gives a slot to a caller who was refused for want of room elsewhere
-// than in the line (held bytes), and returns the hint that says when it comes.
+// than in the line (held bytes, no seat on the way down), and returns the hint that says when it comes.
 // It does not touch w.
 func (l *Line) Book(now time.Time, w *Waiter) time.Duration {
 	l.tick(now)

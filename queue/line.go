@@ -142,8 +142,9 @@ func (l *Line) expire(t time.Duration) {
 		e := Exit{Waiter: w, Action: w.OnExpiry, Retried: w.state == retrying, Late: w.expires >= w.deadline, Waited: l.now - w.since}
 		l.takeOut(w)
 		if e.Late {
-			e.Action, e.Hint = policy.ExpireDrop, l.wait(l.total+1)
-		} else {
+			e.Action = policy.ExpireDrop
+		}
+		if e.Hint = l.wait(l.total + 1); !e.Late && e.Action != policy.ExpireDegrade {
 			e.Hint = l.hint(w, w.came)
 		}
 		l.pending = append(l.pending, e)

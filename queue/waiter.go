@@ -150,7 +150,7 @@ type Exit struct {
 	Drained bool
 	Late    bool          // its own deadline came before its MaxWait; Action is ExpireDrop then
 	Waited  time.Duration // since Offer
-	Hint    time.Duration // as in Offered; 0 if granted
+	Hint    time.Duration // as in Offered; 0 if granted. With ExpireDegrade nothing is booked: who finds no seat further down asks Book
 }
 
 // Stats is a picture of the line for metrics and /debug/queue.
