@@ -20,7 +20,8 @@ type answer struct {
 	empty     bool // the headers were all of it
 	grpc      int  // status seen, with grpcSeen
 	grpcSeen  bool
-	firstByte time.Duration
+	begun     bool          // a piece of its body came
+	firstByte time.Duration // until the headers; of a stream, until the first piece
 	options   meter.Options
 	meter     *meter.Meter // from the first piece of the body on
 }
@@ -97,8 +98,8 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 	}
 	a.seen, a.status = true, status
 	a.firstByte = max(now.Sub(a.admitted), 1)
-	if c.ticket != nil {
-		c.ticket.Answering(now)
+	if !c.call.request.Stream {
+		c.answering(now)
 	}
 	c.noteGRPC(m.header)
 	a.options = c.metering(m.header)
@@ -106,6 +107,15 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 		c.finishAnswer()
 	}
 	return r
+}
+
+// answering tells the desk that the model's answer began. Engines send the
+// headers of a stream before its first token, and the first piece of its body
+// with it; where the body passes without us, nobody knows when a stream began.
+func (c *conversation) answering(now time.Time) {
+	if c.ticket != nil && c.answer.status < http.StatusBadRequest {
+		c.ticket.Answering(now)
+	}
 }
 
 // marked tells the client how its request was decided, in place of whatever
@@ -177,6 +187,13 @@ func (c *conversation) takeChunk(now time.Time, m *message) reply {
 	}
 	if a.meter == nil {
 		a.meter = meter.New(a.options)
+	}
+	if len(m.body) > 0 && !a.begun {
+		a.begun = true
+		if c.call.request.Stream {
+			a.firstByte = max(now.Sub(a.admitted), 1)
+			c.answering(now)
+		}
 	}
 	out, changed := a.meter.Write(m.body, m.endOfStream)
 	if changed {

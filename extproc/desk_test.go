@@ -98,6 +98,7 @@ type testVisit struct {
 	left    bool
 	taken   bool
 	ended   bool
+	began   []time.Time // what Answering heard
 }
 
 // settleLocked makes the decision stand; a grant takes the seat now.
@@ -178,5 +179,10 @@ func (v *testVisit) Done(e admission.End) bool {
 	return true
 }
 
-func (v *testVisit) Answering(time.Time)             {}
+func (v *testVisit) Answering(now time.Time) {
+	v.desk.mu.Lock()
+	defer v.desk.mu.Unlock()
+	v.began = append(v.began, now)
+}
+
 func (v *testVisit) Estimate() (input, output int64) { return 100, 512 }

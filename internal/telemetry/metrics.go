@@ -36,7 +36,7 @@ type Metrics struct {
 	wait      [policy.NumClasses][2]prometheus.Observer // refused, admitted
 	firstByte [policy.NumClasses]prometheus.Observer
 	seat      [policy.NumClasses]prometheus.Observer
-	ends      [policy.NumClasses][numResults]prometheus.Counter
+	ends      [policy.NumClasses][numVariants][numResults]prometheus.Counter // a variant by its rank; 0 = none
 	degraded  [policy.NumClasses]prometheus.Counter
 	unmetered prometheus.Counter
 	capped    prometheus.Counter
@@ -56,6 +56,9 @@ type Metrics struct {
 }
 
 const numResults = int(admission.ResultStage) + 1
+
+// numVariants counts the ranks of policy.Variant, and the 0 of none.
+const numVariants = 4
 
 // cells caches one counter per reason and class, so that the hot path pays an
 // array look-up.
@@ -104,10 +107,10 @@ func New(tenantCap int, version string) *Metrics {
 	m.overrides = counter("weir_override_rejected_total", "Route values from Envoy's configuration that were refused, by channel.", "channel")
 	m.reloads = counter("weir_policy_reloads_total", "Policy reloads by result.", "result")
 	m.faults = counter("weir_faults_total", "What does not fit and is nobody's request: protocol violations, Envoy configuration.", "kind")
-	ends := counter("weir_requests_ended_total", "Ends of admitted requests by class and result.", "class", "result")
+	ends := counter("weir_requests_ended_total", "Ends of admitted requests by class, variant that served and result.", "class", "variant", "result")
 	degraded := counter("weir_degraded_total", "Requests that ran below their class's precision.", "class")
 	wait := histogram("weir_wait_seconds", "Time in the waiting room.", waitBuckets, "class", "outcome")
-	first := histogram("weir_first_byte_seconds", "Time from admission to the answer's headers.", secondsBuckets, "class")
+	first := histogram("weir_first_byte_seconds", "Time from admission to the answer's headers; of a stream, to its first piece.", secondsBuckets, "class")
 	seat := histogram("weir_seat_seconds", "Time a seat was held.", secondsBuckets, "class")
 	own := histogram("weir_message_seconds", "weir's own time to answer a message of Envoy, holds left out.", ownBuckets, "phase")
 	for c := range policy.Class(policy.NumClasses) {
@@ -116,8 +119,10 @@ func New(tenantCap int, version string) *Metrics {
 		m.firstByte[c] = first.WithLabelValues(c.String())
 		m.seat[c] = seat.WithLabelValues(c.String())
 		m.degraded[c] = degraded.WithLabelValues(c.String())
-		for i := range m.ends[c] {
-			m.ends[c][i] = ends.WithLabelValues(c.String(), admission.Result(i).String())
+		for _, v := range []policy.Variant{"", policy.FP16, policy.FP16Dyn, policy.INT8} {
+			for i := range numResults {
+				m.ends[c][v.Rank()][i] = ends.WithLabelValues(c.String(), string(v), admission.Result(i).String())
+			}
 		}
 	}
 	m.message = map[string]prometheus.Observer{}
@@ -154,10 +159,10 @@ func (m *Metrics) Decided(r *admission.Request, d *admission.Decision, _ time.Ti
 }
 
 // Ended implements admission.Observer.
-func (m *Metrics) Ended(r *admission.Request, _ *admission.Decision, e *admission.End, charged int64, seat time.Duration, _ time.Time) {
+func (m *Metrics) Ended(r *admission.Request, d *admission.Decision, e *admission.End, charged int64, seat time.Duration, _ time.Time) {
 	class := bounded(r.Class)
 	if int(e.Result) < numResults {
-		m.ends[class][e.Result].Inc()
+		m.ends[class][d.Variant.Rank()][e.Result].Inc()
 	}
 	m.seat[class].Observe(seat.Seconds())
 	if e.FirstByte > 0 {
