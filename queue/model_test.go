@@ -234,6 +234,9 @@ func (m *model) lately(f func(ask) bool) bool {
 // room is P2, Q5 and Q6 in the words of Line.room.
 func (m *model) room(w *Waiter, b Bounds) Refusal {
 	n := len(m.waiting)
+	if m.entitled(w) {
+		return Taken
+	}
 	if n >= b.Length {
 		return Full
 	}

@@ -86,8 +86,36 @@ func (m *model) favours(w *Waiter) bool {
 }
 
 func (m *model) laneShort() bool {
-	held, due := m.held(func(e *entry) bool { return e.favoured }), m.lane()
+	return m.short(m.held(func(e *entry) bool { return e.favoured }), m.lane())
+}
+
+// entitled reports whether w's group, or the priority lane, is short of more
+// seats than those wait for who have the same claim.
+func (m *model) entitled(w *Waiter) bool {
+	if w.Colour == policy.Red {
+		return false
+	}
+	g := m.groupOf(w)
+	held := m.held(func(e *entry) bool { return !e.favoured && e.group == g })
+	wait := m.count(func(e *entry) bool { return e.w.Colour != policy.Red && m.groupOf(e.w) == g })
+	due := m.guarantees()[g]
+	if m.groups() > 1 && m.short(held, policy.Seats{Requests: due, Tokens: m.tokens(g)}) && int64(wait) < due-held.Requests {
+		return true
+	}
+	held, lane := m.held(func(e *entry) bool { return e.favoured }), m.lane()
+	return slices.Contains(m.homes(w), "priority") && m.short(held, lane) && int64(len(m.in("priority"))) < lane.Requests-held.Requests
+}
+
+func (m *model) short(held, due policy.Seats) bool {
 	return held.Requests < due.Requests && (due.Tokens == 0 || held.Tokens < due.Tokens)
+}
+
+// tokens are what a group is guaranteed; 0 = tokens have no bound.
+func (m *model) tokens(group int) int64 {
+	if m.usable().Tokens == 0 {
+		return 0
+	}
+	return max(1, int64(math.Round(m.share(group)*float64(m.usable().Tokens-m.lane().Tokens))))
 }
 
 func (m *model) held(f func(*entry) bool) (s policy.Seats) {
@@ -163,7 +191,6 @@ func (m *model) rate(held policy.Seats, weight float64, short bool, name string,
 }
 
 func (m *model) wishes() (ws []wish) {
-	lane, tokens := m.lane(), float64(m.usable().Tokens)
 	whole := m.guarantees()
 	for g := range m.groups() {
 		held := m.held(func(e *entry) bool { return !e.favoured && e.group == g })
@@ -177,8 +204,7 @@ func (m *model) wishes() (ws []wish) {
 		}
 		slices.SortStableFunc(mine, func(a, b wish) int { return a.leaf.compare(b.leaf) })
 		for i := range mine {
-			due := max(1, int64(math.Round(m.share(g)*(tokens-float64(lane.Tokens)))))
-			short := held.Requests < whole[g] && (tokens == 0 || held.Tokens < due)
+			short := m.short(held, policy.Seats{Requests: whole[g], Tokens: m.tokens(g)})
 			mine[i].group = m.rate(held, m.share(g), short, fmt.Sprint(g), mine[0].need)
 		}
 		ws = append(ws, mine...)

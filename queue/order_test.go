@@ -12,7 +12,7 @@ import (
 // is overtaken by one of its flow who came A later or more.
 func TestAgeing(t *testing.T) {
 	const most = 100 * ms
-	for seed := range uint64(20) {
+	for seed := range uint64(8) {
 		r := dice(seed)
 		l, held := full(t, standardConfig(1, 0))
 		running := held[0]

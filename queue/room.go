@@ -71,6 +71,9 @@ func (l *Line) recall() time.Duration { return slices.Max(l.cfg.MaxWaits[:]) }
 
 // room judges whether w may wait, in this order:
 //
+//   - P8, P9: who is entitled to one of the next freed seats may wait for it,
+//     however many do: so those who borrowed a share do not keep its owner out.
+//     No more go beyond Length than there are seats.
 //   - Q6: the line is full with Length waiting, whoever they are.
 //   - P2: a tenant that has its share (PerTenant of its class cap) waiting gets
 //     no more while another tenant of the class waits or has lately asked.
@@ -86,6 +89,9 @@ func (l *Line) recall() time.Duration { return slices.Max(l.cfg.MaxWaits[:]) }
 //
 // Lately is within the longest wait of any class.
 func (l *Line) room(w *Waiter, b Bounds) Refusal {
+	if l.entitled(w) {
+		return Taken
+	}
 	if l.total >= b.Length {
 		return Full
 	}

@@ -115,6 +115,19 @@ func (l *Line) favoured(w *Waiter) bool {
 // Lane is how many seats the priority lane is guaranteed.
 func (l *Line) Lane() int64 { return l.priority.whole }
 
+// entitled reports whether one of the next freed seats is to be w's: fewer
+// wait for them than its group, or the priority lane, is short of its
+// guarantee. Red does not need it.
+func (l *Line) entitled(w *Waiter) bool {
+	if w.Colour == policy.Red {
+		return false
+	}
+	g := l.groupOf(w)
+	owed := func(p *part, waiting int) bool { return p.short() && int64(waiting) < p.whole-p.used.Requests }
+	return len(l.groups) > 1 && owed(&g.part, g.leaves[0].len()+g.leaves[1].len()) ||
+		l.favoured(w) && owed(&l.priority.part, l.priority.len())
+}
+
 // lines are all lines of waiters; those with priority stand in two.
 func (l *Line) lines(yield func(*lane) bool) {
 	if !yield(&l.red.lane) || !yield(&l.priority.lane) {

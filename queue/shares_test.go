@@ -326,6 +326,31 @@ func TestLargeRequestIsServed(t *testing.T) {
 	t.Fatal("never served")
 }
 
+// P8, P9: those who borrowed all seats and filled the line do not keep out who
+// is entitled to the next freed seats.
+func TestEntitledFindRoom(t *testing.T) {
+	l := New(tiers(policy.Seats{Requests: 20}, Shares{Priority: 0.1, Groups: []Group{{0.2}, {0.8}}}), nil)
+	b := Bounds{Length: 10, Soft: 8}
+	running := bring(t, l, 20, func() *Waiter { return of(1) })
+	for range 8 {
+		mustWait(t, l, at(0), of(1), b)
+	}
+	mustRefuse(t, l, at(0), of(1), b, SoftFull)
+	for range 4 { // of the 18 beside the lane, a fifth
+		mustWait(t, l, at(0), of(0), b)
+	}
+	mustRefuse(t, l, at(0), of(0), b, Full)
+	header := func() *Waiter { w := of(0); w.Priority = true; return w }
+	mustWait(t, l, at(0), header(), b)
+	mustWait(t, l, at(0), header(), b)
+	mustRefuse(t, l, at(0), header(), b, Full)
+	got, _ := next(t, l, running[:6], groupNumber)
+	if !slices.Equal(got, []int{0, 0, 0, 0, 0, 0}) {
+		t.Fatalf("the next freed seats went to %v", got)
+	}
+	mustRefuse(t, l, at(0), header(), Bounds{}, Full) // where nobody may wait
+}
+
 // A change of shares keeps who runs and who waits, and what runs counts on.
 func TestSharesChange(t *testing.T) {
 	l := New(tiers(policy.Seats{Requests: 10}, Shares{}), nil)

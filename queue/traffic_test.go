@@ -171,7 +171,7 @@ func TestTwoHundredTenants(t *testing.T) {
 	}
 	spent := map[string]int64{}
 	var all int64
-	for range 200_000 {
+	for range 80_000 {
 		seat := r.IntN(len(running))
 		w := granted(l.Release(at(0), running[seat]))[0]
 		running[seat] = w
