@@ -198,8 +198,9 @@ func TestVariantDegrade(t *testing.T) {
 			if got, want := p.charged("degraded"), (charge{3 * calls, (2 + 2 + 3) * calls, (2 + 2 + 4) * calls}); got != want {
 				t.Errorf("charged %+v, want %+v", got, want)
 			}
-			if n := p.metric("weir_degraded_total", `class="standard"`); n != float64(2*calls) {
-				t.Errorf("weir_degraded_total is %v, want %d", n, 2*calls)
+			ended := p.metric("weir_requests_ended_total", `class="standard"`, `variant="int8"`, `result="ok"`)
+			if n := p.metric("weir_degraded_total", `class="standard"`); n != float64(2*calls) || ended != n {
+				t.Errorf("weir_degraded_total is %v, ended by int8 %v, want %d", n, ended, 2*calls)
 			}
 		}
 		p.sound()

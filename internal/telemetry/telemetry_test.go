@@ -63,14 +63,16 @@ func TestTenantsAreBoundedAndTotalsRight(t *testing.T) {
 	}
 }
 
-// Every result of the desk is counted.
+// Every result of the desk is counted, for the variant that served (V1).
 func TestEndsOfEveryResult(t *testing.T) {
 	m := New(10, "test")
 	last := admission.ResultStage
 	for r := range last + 1 {
-		m.Ended(&admission.Request{}, &admission.Decision{}, &admission.End{Result: r}, 0, time.Second, time.Now())
-		if got := testutil.ToFloat64(m.ends[0][r]); got != 1 {
-			t.Errorf("%s: counted %v times", r, got)
+		for _, v := range []policy.Variant{"", policy.FP16, policy.FP16Dyn, policy.INT8} {
+			m.Ended(&admission.Request{Class: policy.Batch}, &admission.Decision{Variant: v}, &admission.End{Result: r}, 0, time.Second, time.Now())
+			if got := testutil.ToFloat64(m.ends[policy.Batch][v.Rank()][r]); got != 1 {
+				t.Errorf("%s on %q: counted %v times", r, v, got)
+			}
 		}
 	}
 	if next := (last + 1).String(); next != "unknown" {
