@@ -87,9 +87,9 @@ func stagePolicy(t *testing.T, s stage, jwks string) string {
 	}
 	delete(tree, "version")
 	delete(tree, "server")
-	examples.Set(tree, jwks, "identity", "issuers", 0, "jwks", "file")
 	tree["envoy"] = envoytest.Tree{"messageTimeout": "30s", "maxMessageTimeout": "60s"} // as unhurried
 	maps.Copy(tree, s.policy)
+	examples.Set(tree, jwks, "identity", "issuers", 0, "jwks", "file")
 	for _, p := range tree["pools"].([]any) {
 		delete(p.(envoytest.Tree), "telemetry")
 	}
