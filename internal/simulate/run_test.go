@@ -211,6 +211,7 @@ func TestAdviceSaysWhatIsMissing(t *testing.T) {
 		{"half the time down", places(945, 10*time.Second, exact, even, befalling(Failure{At: 5 * time.Second, For: 5 * time.Second})),
 			"no policy can help: 945.0 requests/s are offered over the whole run and the engines carry 630.0/s; " +
 				"315.0/s are missing, 50 % more engines (about 60 more seats)"},
+		{"down", places(100, 10*time.Second, exact, even, befalling(Failure{})), "no policy can help: 100.0 requests/s are offered and no engine stands for any part of the run"},
 	} {
 		if r := play(t, c.s, one(120)); r.Advice != c.want {
 			t.Errorf("%s: advice %q, want %q", c.name, r.Advice, c.want)

@@ -13,14 +13,14 @@ import (
 // result sums up.
 func (t *tally) result(w *world) *Result {
 	s := w.scenario
-	capacity, shares := t.capacity(w)
+	e := t.engines(w)
 	r := &Result{
 		Requests: t.requests,
 		Classes:  map[string]*ClassResult{},
 		Goodput:  float64(t.answers) / s.Duration.Seconds(),
 		Failed:   t.failed,
 		Reasons:  map[string]int{},
-		Advice:   t.advice(w, capacity),
+		Advice:   t.advice(w, &e),
 		Violated: w.checks.list(),
 		Series:   t.series,
 		Tenants:  t.tenants,
@@ -42,8 +42,8 @@ func (t *tally) result(w *world) *Result {
 			}
 		}
 	}
-	r.UtilisationMin, r.UtilisationMax = t.utilisation(s, shares)
-	t.hints(r, capacity)
+	r.UtilisationMin, r.UtilisationMax = t.utilisation(s, e.shares)
+	t.hints(r, e.rate)
 	if !t.burst {
 		return r
 	}
@@ -52,7 +52,7 @@ func (t *tally) result(w *world) *Result {
 	r.BurstAdmittedFirst = some(ratio(float64(t.atFirst), judged))
 	r.LatencyP99 = some(milliseconds(percentile(t.latencies, 0.99)))
 	r.WaitP99 = some(milliseconds(percentile(t.waits, 0.99)))
-	r.Throughput = some(ratio(float64(t.flood), capacity*s.burstLength().Seconds()))
+	r.Throughput = some(ratio(float64(t.flood), e.rate*s.burstLength().Seconds()))
 	return r
 }
 
@@ -67,27 +67,35 @@ func (t *tally) hints(r *Result, capacity float64) {
 	h.WavePeakRatio = ratio(float64(max(t.wave, t.returned)), capacity)
 }
 
-// capacity is what the engines of the first policy's pools carry in a second,
-// of requests as they came, and for each machine the part of it that one
-// request at work stands for.
-func (t *tally) capacity(w *world) (perSecond float64, shares []float64) {
+// engines are those of the first policy's pools, for requests as they came.
+type engines struct {
+	rate    float64   // requests that they carry in a second
+	places  float64   // requests that they then work on
+	lasting float64   // part of the rate that failures leave over the run
+	shares  []float64 // by machine: part of the rate that one request at work stands for
+}
+
+func (t *tally) engines(w *world) (e engines) {
 	n := float64(max(t.requests, 1))
-	shares = make([]float64, len(w.order))
+	e.shares = make([]float64, len(w.order))
 	for i, m := range w.order {
 		if _, ok := w.policies[0].Pool(m.name); !ok {
 			continue
 		}
 		rate, places := m.capacity(t.prompt/n, t.output/n)
-		perSecond += rate
-		shares[i] = rate / places
+		e.rate += rate
+		e.places += places
+		e.lasting += rate * m.lasting()
+		e.shares[i] = rate / places
 	}
-	for i := range shares {
-		shares[i] /= max(perSecond, math.SmallestNonzeroFloat64)
+	e.lasting = ratio(e.lasting, e.rate)
+	for i := range e.shares {
+		e.shares[i] = ratio(e.shares[i], e.rate)
 	}
 	if w.scenario.Capacity > 0 {
-		perSecond = w.scenario.Capacity
+		e.rate = w.scenario.Capacity
 	}
-	return perSecond, shares
+	return e
 }
 
 // utilisation is the least and the most of the windows that lie in the burst
@@ -102,6 +110,7 @@ func (t *tally) utilisation(s *Scenario, shares []float64) (least, most float64)
 		for i, worked := range u.worked {
 			sum += worked * shares[i]
 		}
+		sum = min(sum, 1)
 		if !seen {
 			least, most, seen = sum, sum, true
 		}
@@ -112,48 +121,42 @@ func (t *tally) utilisation(s *Scenario, shares []float64) (least, most float64)
 
 // advice says so when more was offered over the whole run than the engines
 // carry, by more than chance: then no order of service helps.
-func (t *tally) advice(w *world, capacity float64) string {
-	s := w.scenario
-	seconds := s.Duration.Seconds()
-	carried := capacity * w.available() * seconds
+func (t *tally) advice(w *world, e *engines) string {
+	seconds := w.scenario.Duration.Seconds()
+	carried := e.rate * e.lasting * seconds
 	missing := float64(t.requests) - carried
-	if carried <= 0 || missing <= 3*math.Sqrt(float64(t.requests)) {
+	switch {
+	case missing <= 3*math.Sqrt(float64(t.requests)):
 		return ""
-	}
-	seats := 0.0
-	for i := range w.policies[0].Pools {
-		seats += float64(w.policies[0].Pools[i].Seats.Requests)
+	case carried <= 0:
+		return fmt.Sprintf("no policy can help: %.1f requests/s are offered and no engine stands for any part of the run", float64(t.requests)/seconds)
 	}
 	return fmt.Sprintf("no policy can help: %.1f requests/s are offered over the whole run and the engines carry %.1f/s; %.1f/s are missing, %.0f %% more engines (about %.0f more seats)",
-		float64(t.requests)/seconds, carried/seconds, missing/seconds, math.Ceil(100*missing/carried), math.Ceil(seats*missing/carried))
+		float64(t.requests)/seconds, carried/seconds, missing/seconds, math.Ceil(100*missing/carried), math.Ceil(e.places*missing/carried))
 }
 
-// available is the share of the engines' capacity that failures leave over
-// the run.
-func (w *world) available() float64 {
-	run, sum := w.scenario.Duration, 0.0
-	for _, m := range w.order {
-		left := run.Seconds()
-		for _, f := range m.spec.Failures {
-			to := run
-			if f.For > 0 {
-				to = min(run, f.At+f.For)
-			}
-			lasts := max(to-f.At, 0).Seconds()
-			switch f.Kind {
-			case Down:
-				left -= lasts
-			case Slow:
-				left -= lasts * (1 - 1/max(f.Value, 1))
-			case Errors:
-				left -= lasts * f.Value
-			case Resize:
-				left -= lasts * (1 - f.Value)
-			}
+// lasting is the part of the machine that failures leave over the run.
+func (m *machine) lasting() float64 {
+	run := m.w.scenario.Duration
+	left := run.Seconds()
+	for _, f := range m.spec.Failures {
+		to := run
+		if f.For > 0 {
+			to = min(run, f.At+f.For)
 		}
-		sum += max(left, 0) / run.Seconds()
+		lasts := max(to-f.At, 0).Seconds()
+		switch f.Kind {
+		case Down:
+			left -= lasts
+		case Slow:
+			left -= lasts * (1 - 1/max(f.Value, 1))
+		case Errors:
+			left -= lasts * f.Value
+		case Resize:
+			left -= lasts * (1 - f.Value)
+		}
 	}
-	return sum / float64(max(len(w.order), 1))
+	return max(left, 0) / run.Seconds()
 }
 
 // burstLength is how long the burst lasts.
