@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -135,7 +136,7 @@ func (l *Line) requeue(change func()) {
 			ws = append(ws, s.item)
 		}
 	}
-	slices.SortFunc(ws, func(a, b *Waiter) int { return int(a.seq) - int(b.seq) })
+	slices.SortFunc(ws, func(a, b *Waiter) int { return cmp.Compare(a.seq, b.seq) })
 	for _, w := range ws {
 		l.leave(w)
 	}

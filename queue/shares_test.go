@@ -208,14 +208,14 @@ func TestPriorityLaneAtOnce(t *testing.T) {
 func TestStreamingCeiling(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		l := New(tiers(policy.Seats{Requests: 20}, Shares{Streaming: 0.75, Groups: []Group{{0.5}, {0.5}}}), nil)
-		make := func(stream bool) func() *Waiter {
+		kind := func(stream bool) func() *Waiter {
 			return func() *Waiter { w := of(0); w.Stream = stream; return w }
 		}
-		running := bring(t, l, 100, make(first))
+		running := bring(t, l, 100, kind(first))
 		if len(running) != 20 {
 			t.Fatalf("alone %d of 20", len(running))
 		}
-		bring(t, l, 100, make(!first))
+		bring(t, l, 100, kind(!first))
 		bring(t, l, 100, func() *Waiter { return of(1) })
 		got, _ := next(t, l, running, func(w *Waiter) [2]any { return [2]any{w.Group, w.Stream} })
 		count := map[[2]any]int{}
