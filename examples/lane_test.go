@@ -49,6 +49,11 @@ func TestPriorityLane(t *testing.T) {
 			}
 			w.idle(10 * time.Second)
 		}
+		red := call(w.token(claims{"colour": "red"}), "X-Traffic-Color", "red")
+		if red.code != http.StatusOK || red.header.Get("x-weir-reason") != "admitted_lane" {
+			t.Errorf("red: %d %s %s", red.code, red.header.Get("x-weir-reason"), red.body)
+		}
+		w.idle(10 * time.Second)
 		laneBound(t, w, e, critical)
 		w.idle(10 * time.Second)
 		w.sound()
