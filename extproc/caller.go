@@ -26,6 +26,9 @@ func attempts(h header) int {
 }
 
 func count(v string) int {
+	if v == "" {
+		return 0
+	}
 	n, err := strconv.ParseUint(v, 10, 31)
 	if err != nil {
 		return 0
