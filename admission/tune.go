@@ -21,7 +21,6 @@ type tuned struct {
 	plain    queue.Config // the line as the policy has it
 	adaptive bool
 	watched  bool
-	most     int64 // seats, where they are adaptive
 	replicas float64
 
 	at       time.Duration // of the next look, since the pool's base; 0 = not set
@@ -47,21 +46,19 @@ func (t *tuned) configure(p *policy.Policy, spec *policy.Pool, plain queue.Confi
 			t.tuner.Configure(policy.Adaptive{Min: was, Max: was})
 		}
 		low := max(spec.Adaptive.Min/n, 1)
-		t.most = max(spec.Adaptive.Max/n, low)
-		t.tuner.Configure(policy.Adaptive{Min: low, Max: t.most, TTFT: spec.Adaptive.TTFT})
+		t.tuner.Configure(policy.Adaptive{Min: low, Max: spec.Adaptive.Max / n, TTFT: spec.Adaptive.TTFT})
 	}
 	return t.config()
 }
 
 // wanted is the number of seats without the watchdog's raise, and raised what
-// that adds. Adaptive seats stay within their bounds all the same.
+// that adds.
 func (t *tuned) wanted() (wanted, raised int64) {
-	wanted, most := t.plain.Seats.Requests, int64(math.MaxInt64)
+	wanted = t.plain.Seats.Requests
 	if t.adaptive {
-		wanted, most = t.tuner.Seats(), t.most
+		wanted = t.tuner.Seats()
 	}
-	raised = int64(math.Ceil(t.watchdog.Raise()*float64(wanted) - 1e-9))
-	return wanted, min(raised, most-wanted)
+	return wanted, int64(math.Ceil(t.watchdog.Raise()*float64(wanted) - 1e-9))
 }
 
 // config is the line's shape with the seats that there should be.
@@ -140,7 +137,8 @@ func (c *Core) tune(now time.Time, l *pool) []queue.Exit {
 	config := t.plain
 	if c.echo == nil {
 		if t.adaptive {
-			t.tuner.Tune(now, look)
+			before := t.tuner.Seats()
+			look.Busy = t.tuner.Tune(now, look) > before || t.tuner.Late()
 		}
 		t.watchdog.Watch(now, look)
 		config = t.config()

@@ -162,8 +162,8 @@ func TestSeatsFollowTheEngine(t *testing.T) {
 			if n < 28 || n > 50 {
 				t.Errorf("%d seats 15 s later, the engine has 32 places", n)
 			}
-			if s := p.pool(); s.Line.SeatsTotal.Requests != s.Wanted || s.Alarm || s.Raised != 0 {
-				t.Errorf("%+v", s)
+			if s := p.pool(); s.Line.SeatsTotal.Requests != s.Wanted || s.Alarms > 0 || s.Raised != 0 {
+				t.Errorf("%d seats, %d wanted, %d raised, %d alarms", s.Line.SeatsTotal.Requests, s.Wanted, s.Raised, s.Alarms)
 			}
 		})
 	}
@@ -191,8 +191,8 @@ func TestSeatsAreDividedOverReplicas(t *testing.T) {
 		t.Errorf("starts with %d seats, want 8", n)
 	}
 	p.until(60 * time.Second)
-	if n := p.pool().Line.SeatsTotal.Requests; n != 20 {
-		t.Errorf("%d seats, want 20, the most", n)
+	if n := p.pool().Wanted; n != 20 {
+		t.Errorf("%d seats wanted, want 20, the most", n)
 	}
 	core := NewCore(start, adaptive(1, 1, 4), nil, rand.New(rand.NewPCG(1, 2)))
 	if n := core.Stats(start)[0].Line.SeatsTotal.Requests; n != 1 {
@@ -253,13 +253,36 @@ func TestWatchdogOfAFixedPool(t *testing.T) {
 	}
 }
 
-// TestWatchdogWithinBounds: adaptive seats at their upper bound are not raised
-// beyond it.
-func TestWatchdogWithinBounds(t *testing.T) {
-	p := newPlant(t, adaptive(8, 16, 1), 100)
+// TestWatchdogOfAdaptiveSeats: the alarm does not come while seats are added,
+// but when they have reached a bound that is too low for the engine.
+func TestWatchdogOfAdaptiveSeats(t *testing.T) {
+	p := newPlant(t, adaptive(8, 40, 1), 100)
+	p.until(20 * time.Second)
+	if s := p.pool(); s.Wanted != 40 || s.Alarms != 0 {
+		t.Errorf("%d seats wanted, %d alarms; want 40, none", s.Wanted, s.Alarms)
+	}
 	p.until(120 * time.Second)
-	if s := p.pool(); s.Line.SeatsTotal.Requests != 16 || s.Raised != 0 || !s.Alarm {
-		t.Errorf("%d seats, %d raised, alarm %v; want 16, 0, true", s.Line.SeatsTotal.Requests, s.Raised, s.Alarm)
+	if s := p.pool(); s.Wanted != 40 || s.Raised != 20 || s.Line.SeatsTotal.Requests != 60 || !s.Alarm {
+		t.Errorf("%d seats, %d of them raised, alarm %v; want 60, 20, true", s.Line.SeatsTotal.Requests, s.Raised, s.Alarm)
+	}
+}
+
+// TestShadowSeats: the shadow has as many seats as the real pool.
+func TestShadowSeats(t *testing.T) {
+	p := newPlant(t, adaptive(8, 256, 1), 100)
+	shadow := p.core.newEcho(start, adaptive(8, 256, 1), rand.New(rand.NewPCG(1, 3)))
+	p.until(30 * time.Second)
+	r := ask(p.policy, "r", "acme", policy.Standard)
+	if plan := shadow.Plan(p.now, r); shadow.Enter(p.now, plan, allowed) != Entered {
+		t.Fatal(plan.Decision.Reason)
+	}
+	at, ok := shadow.NextAt(p.pool().Name)
+	if !ok || at.After(p.now.Add(time.Second)) {
+		t.Fatalf("the shadow wants a call at %s, %v", at, ok)
+	}
+	shadow.Advance(at, p.pool().Name)
+	if real, n := p.pool().Line.SeatsTotal, shadow.Stats(at)[0].Line.SeatsTotal; n != real || n.Requests <= 8 {
+		t.Errorf("%+v in shadow, %+v real", n, real)
 	}
 }
 

@@ -8,41 +8,6 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Look is one look at a pool: what its tuner and its watchdog go by.
-type Look struct {
-	Used    int64  // seats in use
-	Full    bool   // every seat that may be given out is in use, and somebody wants one more
-	Waiting int    // in the line, or turned away for want of a seat since the last look
-	Silent  int64  // of the seats in use: streaming requests whose answer has not begun
-	Began   uint64 // answers that began so far
-	Ended   uint64 // seats given back so far
-	Engine  Engine
-}
-
-// Engine is what the engines of a pool say of themselves: this replica's part
-// of the requests. The zero value says nothing.
-type Engine struct {
-	At      time.Time // of the sample; zero = no fresh word
-	Waiting Word      // requests inside the engine that have no place in the batch
-	Running Word      // requests in the batch
-	KV      Word      // 0..1, of the fullest engine
-}
-
-// Word is a number that may be absent.
-type Word struct {
-	V  float64
-	OK bool
-}
-
-// Look is what the line itself can say of a look.
-func (l *Line) Look() Look {
-	waiting := l.total + l.retry.len
-	return Look{Used: l.used.Requests, Full: waiting > 0 && l.Taken(), Waiting: waiting}
-}
-
-// Taken says that every seat that may be given out is in use.
-func (l *Line) Taken() bool { return l.used.Requests >= l.usable.Requests }
-
 // Numbers of the tuner.
 const (
 	firstWindow = 20 * time.Second // the percentile's, for room
@@ -97,8 +62,9 @@ const (
 //   - Room. Seats are added while all are in use and wanted, hardly anybody
 //     waits in the engine, KV use leaves room for more of the same kind (a
 //     gradient: used * kvFull / KV), and first tokens come well in time: 12 %
-//     a second until the first cut (slow start: Jacobson, SIGCOMM 1988), then
-//     slowly, and faster the longer it does no harm.
+//     a second until the first cut, and after one up to half of what there was
+//     before it (slow start: Jacobson, SIGCOMM 1988), then slowly, and faster
+//     the longer it does no harm.
 //   - Else the number stays; also when nothing fresh is known.
 //
 // A decision goes only by evidence younger than the last change: samples taken
@@ -113,6 +79,8 @@ type Tuner struct {
 	pace  float64   // of the next growth
 	grown time.Time // the last growth
 	cut   time.Time // the last cut
+	easy  int64     // below so many, growth is fast after a cut too
+	late  bool      // first tokens, at the last look
 
 	looks   []Engine    // the last few samples, oldest first
 	first   []firstByte // oldest first
@@ -154,7 +122,10 @@ func (t *Tuner) Seats() int64 { return max(t.seats, 1) }
 // First notes an answer that began, so long after it got its seat. Only for
 // requests that stream: others begin when they end.
 func (t *Tuner) First(now time.Time, took time.Duration) {
-	t.first = push(t.first, firstByte{now, max(took, 0)}, firstKept)
+	if len(t.first) == firstKept {
+		t.first = slices.Delete(t.first, 0, firstKept/4)
+	}
+	t.first = append(t.first, firstByte{now, max(took, 0)})
 }
 
 // push appends, and forgets the oldest ones over n.
@@ -170,6 +141,7 @@ func push[T any](list []T, v T, n int) []T {
 func (t *Tuner) Tune(now time.Time, l Look) int64 {
 	t.note(now, l)
 	f := t.firstTokens(now)
+	t.late = t.hurried(f)
 	over := t.overEngine(f)
 	if l.Used >= t.seats/2 { // else the seats are not what makes first tokens late
 		over = max(over, t.overTarget(f))
@@ -224,7 +196,7 @@ func (t *Tuner) firstTokens(now time.Time) (f firsts) {
 	if ended := newest.ended - old.ended; ended >= firstFew {
 		f.rate = max(f.rate, float64(ended)/newest.at.Sub(old.at).Seconds())
 	}
-	f.late = t.late(now)
+	f.late = t.overdue(now)
 	return f
 }
 
@@ -243,9 +215,9 @@ func (t *Tuner) percentile(counts func(firstByte) bool) time.Duration {
 	return 0
 }
 
-// late is a lower bound: those that were silent a target ago, less the answers
-// that began since, and not more than are silent now.
-func (t *Tuner) late(now time.Time) int64 {
+// overdue is a lower bound on those late: those that were silent a target ago,
+// less the answers that began since, and not more than are silent now.
+func (t *Tuner) overdue(now time.Time) int64 {
 	if t.bounds.TTFT <= 0 {
 		return 0
 	}
@@ -330,6 +302,9 @@ func (t *Tuner) shrink(now time.Time, l Look, over float64) {
 	t.pace = paceSlow
 	n := t.seats - int64(math.Ceil(min(over, cutMost*float64(t.seats))))
 	if n = t.within(n); n < t.seats {
+		if !t.cut.After(t.grown) { // the first cut of a row
+			t.easy = t.seats / 2
+		}
 		t.seats, t.cut = n, now
 		t.looks = t.looks[:0]
 	}
@@ -337,12 +312,18 @@ func (t *Tuner) shrink(now time.Time, l Look, over float64) {
 
 // tight says that the pool is as full as it should be.
 func (t *Tuner) tight(l Look, f firsts) bool {
-	if target := t.bounds.TTFT.Seconds(); target > 0 && f.calm.Seconds() > firstCalm*target {
-		return true
-	}
 	n, mean, ok := t.standing()
-	return ok && max(n, mean) > t.few(f)/2 || t.cap(l) <= t.seats
+	return t.late || ok && max(n, mean) > t.few(f)/2 || t.cap(l) <= t.seats
 }
+
+// hurried says that first tokens come so late that more seats would do harm.
+func (t *Tuner) hurried(f firsts) bool {
+	target := t.bounds.TTFT.Seconds()
+	return target > 0 && f.calm.Seconds() > firstCalm*target
+}
+
+// Late says that, at the last look, first tokens came too late for more seats.
+func (t *Tuner) Late() bool { return t.late }
 
 // cap is how many seats the KV cache has room for, by those in use and the
 // fullest it was of late.
@@ -377,6 +358,9 @@ func (t *Tuner) changed() time.Time {
 func (t *Tuner) grow(now time.Time, l Look, f firsts) {
 	since := min(now.Sub(t.changed()), growMost)
 	step := t.pace * float64(t.seats) * since.Seconds()
+	if t.seats < t.easy {
+		step = min(paceFast*float64(t.seats)*since.Seconds(), float64(t.easy-t.seats))
+	}
 	if target := t.bounds.TTFT.Seconds(); target > 0 && f.calm.Seconds() > firstFar*target {
 		step = min(step, f.rate*(firstAim*target-f.calm.Seconds()))
 	}

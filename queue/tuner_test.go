@@ -115,7 +115,7 @@ func TestTunerFindsTheBest(t *testing.T) {
 				if h.name == c.blind {
 					continue
 				}
-				for seed := range uint64(3) {
+				for seed := range uint64(2) {
 					var tuner queue.Tuner
 					tuner.Configure(c.bounds)
 					p := newPlant(seed, c.draw, c.engines...)
@@ -192,6 +192,30 @@ func TestTunerFollowsReturnedCapacity(t *testing.T) {
 		seats := p.follow(&tuner, 90, h.engine, h.first)
 		if n := seats[89]; !whole.near(n) {
 			t.Errorf("%s: %d seats 90 s after capacity came back, best are %v", h.name, n, whole)
+		}
+	}
+}
+
+// TestTunerComesBackFromACollapse: a minute after an engine has all its places
+// again, of which it lost seven in eight for half a minute, so has the pool.
+func TestTunerComesBackFromACollapse(t *testing.T) {
+	c := trials()[0]
+	whole := best(c, c.engines)
+	low := c.engines[0]
+	low.Running /= 8
+	for _, h := range hears {
+		var tuner queue.Tuner
+		tuner.Configure(c.bounds)
+		p := newPlant(1, c.draw, c.engines...)
+		p.seats = tuner.Seats()
+		p.follow(&tuner, 60, h.engine, h.first)
+		p.batches[0].Configure(low)
+		if n := p.follow(&tuner, 30, h.engine, h.first)[29]; n > 16 {
+			t.Errorf("%s: %d seats for an engine with %d places", h.name, n, low.Running)
+		}
+		p.batches[0].Configure(c.engines[0])
+		if n := p.follow(&tuner, 60, h.engine, h.first)[59]; !whole.near(n) {
+			t.Errorf("%s: %d seats a minute later, best are %v", h.name, n, whole)
 		}
 	}
 }

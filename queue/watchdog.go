@@ -24,8 +24,9 @@ const (
 // The engine is idle when it says that nobody waits in it, and that less than
 // 40 % of its KV cache is in use or that it runs less than half of those who
 // have a seat. It is busy when it says that somebody waits in it or that more
-// than 60 % of the cache is in use. The sign is gone when the engine is busy
-// or nobody waits for a seat; in between everything stays as it is. An engine
+// than 60 % of the cache is in use, and where first tokens come late or more
+// seats are on their way. The sign is gone when the engine is busy or nobody
+// waits for a seat; in between everything stays as it is. An engine
 // in which requests began to wait after a raise was not idle: the next alarm
 // takes twice as long as the last, up to ten minutes.
 //
@@ -150,7 +151,7 @@ func (d *Watchdog) fallBack(now time.Time, l Look) {
 func (d *Watchdog) judge(now time.Time, l Look) sign {
 	e := &l.Engine
 	switch {
-	case l.Waiting == 0:
+	case l.Waiting == 0 || l.Busy:
 		return noSign
 	case e.At.IsZero():
 		return d.silence(now)

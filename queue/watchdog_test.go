@@ -69,6 +69,11 @@ func TestWatchdogIdle(t *testing.T) {
 		{"idle engine", engineSays(1, 0, 0.1), true},
 		{"nobody waits", engineSays(0, 0, 0.1), false},
 		{"somebody waits in the engine", engineSays(9, 1, 0.1), false},
+		{"more seats are on their way", func(s int) queue.Look {
+			l := engineSays(9, 0, 0.1)(s)
+			l.Busy = true
+			return l
+		}, false},
 		{"cache half full", engineSays(9, 0, 0.5), false},
 		{"cache full", engineSays(9, 0, 0.9), false},
 		{"the sign comes and goes", func(s int) queue.Look { return engineSays(9, float64(s/5%2), 0.1)(s) }, false},
