@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,5 +135,33 @@ func TestReturnAtTheHintCounts(t *testing.T) {
 		if *r.BurstAdmitted != c.want || *r.BurstAdmittedFirst != 0.5 || r.Requests != 2 || r.Failed != 0 {
 			t.Errorf("%s: admitted %v, first %v, of %d, failed %d: want %v, 0.5, 2, 0", c.name, *r.BurstAdmitted, *r.BurstAdmittedFirst, r.Requests, r.Failed, c.want)
 		}
+	}
+}
+
+// How true hints were is judged by those who obey, and once for each of them;
+// a wave is the most that come back in any second.
+func TestHintsAreJudged(t *testing.T) {
+	w := &world{}
+	for _, second := range []struct {
+		at   time.Duration
+		wave int
+	}{{0, 1}, {900, 2}, {999, 3}, {1000, 3}, {1950, 3}, {5000, 3}, {5001, 3}, {5002, 3}, {5003, 4}} {
+		w.tally.cameBack(second.at * time.Millisecond)
+		if w.tally.wave != second.wave {
+			t.Errorf("after a return at %d ms the wave is %d, want %d", second.at, w.tally.wave, second.wave)
+		}
+	}
+	obeys := &Client{Kind: Obedient, Early: 1}
+	for _, c := range []struct {
+		client *Client
+		in     time.Duration // when it is let in; it was told 4 s at 1 s
+	}{{obeys, 5 * time.Second}, {obeys, 6 * time.Second}, {obeys, 3 * time.Second}, {&Client{Kind: Obedient, Early: 0.5}, 99 * time.Second}, {&Client{Kind: Stubborn}, 99 * time.Second}} {
+		w.now = c.in
+		k := &caller{client: c.client, told: time.Second, hint: 4 * time.Second}
+		w.tally.judgeHint(w, k)
+		w.tally.judgeHint(w, k) // counts once
+	}
+	if want := []float64{0, 0.25, 0.5}; !slices.Equal(w.tally.errors, want) {
+		t.Errorf("errors %v, want %v", w.tally.errors, want)
 	}
 }

@@ -64,7 +64,7 @@ func (t *tally) hints(r *Result, capacity float64) {
 		slices.Sort(t.errors)
 		h.MedianError = t.errors[(n-1)/2]
 	}
-	h.WavePeakRatio = ratio(float64(max(t.wave, t.returned)), capacity)
+	h.WavePeakRatio = ratio(float64(t.wave), capacity)
 }
 
 // engines are those of the first policy's pools, for requests as they came.

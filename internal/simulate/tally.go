@@ -39,9 +39,9 @@ type tally struct {
 	came     int // obedient callers who came back once
 	cameIn   int // who were admitted then
 	errors   []float64
-	returned int   // obedient returns in the present second
-	wave     int   // the most of them in a second
-	windows  []use // one a second of the run
+	returned []time.Duration // obedient returns within the last second
+	wave     int             // the most of them in any second
+	windows  []use           // one a second of the run
 	before   []float64
 	series   []Sample
 	cell     cell
@@ -110,11 +110,22 @@ func (t *tally) tenant(name string) *TenantResult {
 func (t *tally) tried(w *world, c *caller) {
 	w.checks.tries++
 	if c.counted && c.tries > 1 && c.obeys() {
-		t.returned++
+		t.cameBack(w.now)
 		if c.tries == 2 {
 			t.came++
 		}
 	}
+}
+
+// cameBack counts the returns of the second that ends now.
+func (t *tally) cameBack(now time.Duration) {
+	t.returned = append(t.returned, now)
+	gone := 0
+	for t.returned[gone] <= now-time.Second {
+		gone++
+	}
+	t.returned = t.returned[gone:]
+	t.wave = max(t.wave, len(t.returned))
 }
 
 // admitted is a try that got a seat and an engine that took it.
@@ -221,7 +232,6 @@ func (t *tally) second(w *world) {
 	if w.now > 0 {
 		t.windows = append(t.windows, use{w.now, worked})
 	}
-	t.wave, t.returned = max(t.wave, t.returned), 0
 	s := Sample{At: w.now, Refused: float64(t.cell.refused)}
 	for i, n := range t.cell.admitted {
 		s.Admitted[i] = float64(n)
