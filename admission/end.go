@@ -48,6 +48,8 @@ type End struct {
 	Usage     Usage
 	FirstByte time.Duration // from admission; 0 = unknown
 	Learn     bool          // usage is good enough for the estimator
+
+	Used int64 // tokens that this is taken to have used, at no rate: the desk's word
 }
 
 // Usage is what the meter read. Known false: Output is an estimate from what

@@ -126,8 +126,8 @@ func TestBilledWhereItRan(t *testing.T) {
 			t.Errorf("billed %d in dyn and %d in int8, want 109 and 61", a, b)
 		}
 		for id, want := range map[string]int64{"first": 109, "second": 61} {
-			if end, charged, _ := log.end(id); charged != want || end.Usage.Input != 80 || end.Usage.Output != 41 {
-				t.Errorf("%s: observers hear %d charged of %+v, want %d", id, charged, end.Usage, want)
+			if end, charged, _ := log.end(id); charged != want || end.Used != 121 || end.Usage.Input != 80 || end.Usage.Output != 41 {
+				t.Errorf("%s: observers hear %d charged and %d used of %+v, want %d and 121", id, charged, end.Used, end.Usage, want)
 			}
 		}
 		quiet(t, d)

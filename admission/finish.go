@@ -48,6 +48,9 @@ func (c *Core) due(now time.Time, l *pool) (gone, overdue []*Plan) {
 // the pool's rate (T8, V2), and the waiting plans that are decided by it.
 func (c *Core) Done(now time.Time, p *Plan, e *End) (final quota.Amount, decided []*Plan) {
 	final = e.charge(p.Input, p.Output)
+	if c.echo == nil {
+		e.Used = final.Input + final.Output
+	}
 	l := p.seat
 	if l == nil {
 		return final, nil

@@ -45,14 +45,27 @@ type PoolStats struct {
 	Speeds  []Speed       // by model, those that are warm (P4)
 
 	Wanted int64  // seats by policy, or as many as suit the engine (Q9)
-	Raised int64  // added to them by the watchdog
+	Least  int64  // bounds of these, of this replica; 0 = fixed by policy
+	Most   int64  //
+	Late   bool   // adaptive seats stay: first tokens come too late for more
+	Raised int64  // added to Wanted by the watchdog
 	Alarm  bool   // requests wait though the engine is idle
 	Alarms uint64 // times that this began
+
+	Priority queue.Part // the priority lane's seats (P8)
+	Tiers    []Tier     // who shares the rest (P9)
 
 	Ended    uint64                    // seats given back since the pool is known
 	Degraded uint64                    // taken in from a higher precision at expiry
 	Expired  [policy.NumClasses]uint64 // waits that ended without a seat here
 	Overdue  uint64                    // seats taken back at maxHold
+}
+
+// Tier is a picture of a tier's share of a pool's seats. Where no tier has one,
+// there is one without a name, which has all.
+type Tier struct {
+	Name string
+	queue.Part
 }
 
 // Snapshot looks at every pool in the policy's order.
@@ -77,6 +90,11 @@ func (c *Core) Stats(now time.Time) []PoolStats {
 	for _, l := range f.order {
 		s := l.stats(now)
 		c.readGauge(now, l, f.policy, &s)
+		for i := range s.Tiers {
+			if len(s.Tiers) == len(f.policy.Tiers) { // else undivided, or the policy is changing just now
+				s.Tiers[i].Name = f.policy.Tiers[i].Name
+			}
+		}
 		out = append(out, s)
 	}
 	return out
@@ -97,6 +115,11 @@ func (l *pool) stats(now time.Time) PoolStats {
 	s.SeatTime = time.Duration(m.seatTime * float64(time.Second))
 	s.Demand = float64(l.running.Load()+l.waiting.Load()) + s.RefusedPerSecond*m.seatTime
 	l.tuned.show(&s)
+	var groups []queue.Part
+	s.Priority, groups = l.line.Parts()
+	for _, g := range groups {
+		s.Tiers = append(s.Tiers, Tier{Part: g})
+	}
 	s.Ended, s.Degraded, s.Expired, s.Overdue = m.ended, m.degraded, m.expired, m.overdue
 	return s
 }

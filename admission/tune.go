@@ -92,6 +92,10 @@ func (t *tuned) begun(p *Plan) bool {
 func (t *tuned) show(s *PoolStats) {
 	s.Wanted, s.Raised = t.wanted()
 	s.Alarm, s.Alarms = t.watchdog.Alarm()
+	if t.adaptive {
+		s.Least, s.Most = t.tuner.Bounds()
+		s.Late = t.tuner.Late()
+	}
 }
 
 // First notes that the answer of a plan with a seat began. Answers that do not

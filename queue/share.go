@@ -58,6 +58,29 @@ func (u urgency) compare(o urgency) int {
 	return cmp.Or(cmp.Compare(u.rank, o.rank), cmp.Compare(u.level, o.level), cmp.Compare(u.served, o.served))
 }
 
+// Part is a picture of the priority lane or of a group.
+type Part struct {
+	Seats     policy.Seats // guaranteed; no tokens = they have no bound
+	Used      policy.Seats // held now
+	Streaming int64        // of these, by streaming requests; not told of the lane
+	Waiting   int          // those with priority stand in the lane and in their group
+}
+
+func (p *part) picture(waiting int) Part {
+	return Part{Seats: policy.Seats{Requests: p.whole, Tokens: p.tokens}, Used: p.used, Waiting: waiting}
+}
+
+// Parts are pictures of the priority lane and of the groups, in the order of
+// Config.Shares.Groups, one at least.
+func (l *Line) Parts() (priority Part, groups []Part) {
+	groups = make([]Part, len(l.groups))
+	for i, g := range l.groups {
+		groups[i] = g.picture(g.leaves[0].len() + g.leaves[1].len())
+		groups[i].Streaming = g.leaves[0].used.Requests
+	}
+	return l.priority.picture(l.priority.len()), groups
+}
+
 // leaf is a part with a line of its own.
 type leaf struct {
 	part

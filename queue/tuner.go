@@ -101,6 +101,9 @@ type glance struct {
 	ended  uint64
 }
 
+// Bounds are the least and the most seats that there may be.
+func (t *Tuner) Bounds() (least, most int64) { return t.bounds.Min, t.bounds.Max }
+
 // Configure takes bounds, at the start and when they change: the number moves
 // only as far as it must to be within them. Min below one counts as one, Max
 // below Min as Min, no target as none.
