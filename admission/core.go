@@ -93,8 +93,11 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 // spareStore refuses at a full line before the store is asked for a claim
 // that would only go back.
 func (c *Core) spareStore(now time.Time, p *Plan) {
+	if len(p.Claims) == 0 || p.pool.waiting.Load() == 0 {
+		return
+	}
 	bounds := c.bounds(now, p)
-	if len(p.Claims) == 0 || p.pool.waiting.Load() < int64(bounds.Length) {
+	if p.pool.waiting.Load() < int64(bounds.Length) {
 		return
 	}
 	if reason, hint, full := p.pool.full(now, p, bounds); full {
