@@ -33,7 +33,10 @@ const (
 //     moved by those who book much.
 //
 // It is then moved on until all pages together are nowhere fuller than the
-// drain rate. Fuller than a rate means: for some t, the bookings due from now
+// drain rate. A caller who says that it comes back and is not in its slot has
+// come early: it is told the last slot of its flow, and nothing more is booked.
+//
+// Fuller than a rate means: for some t, the bookings due from now
 // until t are more than rate * (t - first), where first is when the present
 // line is gone through; or those due in one cell are more than rate * its
 // width, and more than one. The first is the service curve of a server of that
@@ -112,7 +115,7 @@ func (b *book) shape(c Booking) {
 	for _, flows := range b.flows {
 		for _, k := range flows {
 			for _, s := range k.slots[k.due:] {
-				b.count(k, s.at, s.n)
+				b.mark(k, s.at, s.n)
 			}
 		}
 	}
@@ -121,11 +124,17 @@ func (b *book) shape(c Booking) {
 // open reports whether anything is booked.
 func (b *book) open() bool { return b.cfg.Share > 0 && b.cfg.Max > 0 }
 
+// count adds to the bookings that are not yet due.
 func (b *book) count(k *booker, at time.Duration, n int32) {
+	b.mark(k, at, n)
+	k.undue += int(n)
+	b.stats[k.class].Outstanding += int(n)
+}
+
+func (b *book) mark(k *booker, at time.Duration, n int32) {
 	cell := int(at / b.width)
 	b.pages[k.page].add(cell, n)
 	b.all.add(cell, n)
-	b.stats[k.class].Outstanding += int(n)
 }
 
 // appointment is what a caller asks of the book. Rates are seats a second.
@@ -134,6 +143,7 @@ type appointment struct {
 	group  int
 	tenant string
 	weight float64
+	again  bool          // says that it comes back
 	since  time.Duration // when it was refused first
 	first  time.Duration // when the present line is gone through
 
@@ -160,7 +170,9 @@ func (b *book) add(now time.Duration, a *appointment) (time.Duration, bool) {
 	k := b.flows[a.class][a.tenant]
 	index := a.group*policy.NumClasses + int(a.class)
 	if k != nil {
-		index = k.page
+		if index = k.page; a.again && k.undue > 0 {
+			return k.last, true
+		}
 	}
 	for index >= len(b.pages) {
 		b.pages = append(b.pages, page{})
@@ -261,7 +273,6 @@ func (b *book) enter(a *appointment, index int) *booker {
 // write puts a booking behind the flow's others.
 func (b *book) write(k *booker, at, since time.Duration) {
 	k.last = at
-	k.undue++
 	if i := len(k.slots) - 1; i >= k.due && at-k.slots[i].at < b.cfg.Max/quanta {
 		k.slots[i].n++
 		b.count(k, k.slots[i].at, 1)
@@ -310,7 +321,6 @@ func (b *book) pass(now time.Duration) {
 		if k.due < len(k.slots) && k.slots[k.due].at <= now {
 			s := k.slots[k.due]
 			k.due++
-			k.undue -= int(s.n)
 			b.count(k, s.at, -s.n)
 			st.Due += int(s.n)
 			b.schedule(k)

@@ -21,9 +21,10 @@ const (
 // freed and not by time, so that a fast pool is followed within a second and a
 // slow one is not judged by too few. Time without waiters says nothing about
 // the pool's speed and does not count; a seat freed meanwhile makes what was
-// measured before weigh less. The expectation, seats in use / mean seat time
-// (Little's law), fills in until there is enough to go by, so the rate is
-// always positive and finite, and right at once when waiting begins.
+// measured before weigh less. The expectation, seats in use when none is free
+// / mean seat time (Little's law), fills in until there is enough to go by, so
+// the rate is always positive and finite, and right at once when waiting
+// begins.
 type drain struct {
 	freedSum float64                    // seats
 	timeSum  float64                    // seconds
@@ -33,6 +34,7 @@ type drain struct {
 	passed   time.Duration              // since the last seat, with somebody waiting
 	held     float64                    // mean seconds of a seat
 	seats    int                        // in that mean; saturates
+	full     float64                    // seats in use when last somebody found none; 0 = not yet
 }
 
 // pass counts time during which somebody waited, or nobody.
@@ -53,6 +55,9 @@ func (d *drain) freed(held time.Duration, pool int64, waited bool) {
 	d.seats = min(d.seats+1, 1<<20)
 	d.held += (held.Seconds() - d.held) * max(1/memory, 1/float64(d.seats))
 	f := 1 - 1/memory
+	if !waited {
+		f *= f * f * f
+	}
 	d.freedSum *= f
 	d.timeSum *= f
 	d.back *= f
@@ -68,7 +73,10 @@ func (d *drain) freed(held time.Duration, pool int64, waited bool) {
 }
 
 // resize says that the pool has so many times the seats from now on.
-func (d *drain) resize(times float64) { d.timeSum /= times }
+func (d *drain) resize(times float64) {
+	d.timeSum /= times
+	d.full *= times
+}
 
 // known reports whether any seat was freed yet.
 func (d *drain) known() bool { return d.seats > 0 }
@@ -82,19 +90,23 @@ func (d *drain) measured() float64 {
 	return 0
 }
 
-// rate is seats per second, for so many seats in use.
-func (d *drain) rate(used int64) float64 {
+// rate is seats per second, of a pool of so many.
+func (d *drain) rate(pool int64) float64 {
 	hold := coldHold.Seconds()
 	if d.known() {
 		hold = max(d.held, minHold.Seconds())
 	}
-	expected := float64(max(1, used)) / hold
+	full := d.full
+	if full == 0 {
+		full = max(1, float64(pool))
+	}
+	expected := full / hold
 	return (d.freedSum + priorSeats) / (d.timeSum + d.passed.Seconds() + priorSeats/expected)
 }
 
 // wait is place / rate, within bounds.
-func (d *drain) wait(used int64, place int) time.Duration {
-	return min(maxWait, max(minWait, seconds(float64(place)/d.rate(used))))
+func (d *drain) wait(pool int64, place int) time.Duration {
+	return min(maxWait, max(minWait, seconds(float64(place)/d.rate(pool))))
 }
 
 // per is a count over the seats freed last, by seat.

@@ -39,8 +39,8 @@ func (l *Line) redeem(w *Waiter) bool {
 }
 
 // Book gives a slot to a caller who was refused for want of room elsewhere
-// than in the line (held bytes, no seat on the way down), and returns the hint that says when it comes.
-// It does not touch w.
+// than in the line (held bytes, no seat on the way down), and returns the hint
+// that says when it comes. It does not touch w.
 func (l *Line) Book(now time.Time, w *Waiter) time.Duration {
 	l.tick(now)
 	return l.hint(w, l.now)
@@ -56,7 +56,7 @@ func (l *Line) hint(w *Waiter, since time.Duration) time.Duration {
 	}
 	a := appointment{
 		class: w.Class, group: w.Group, tenant: w.Tenant, weight: weightOf(w),
-		since: since, first: l.now + first, all: l.drain.rate(l.held()),
+		again: w.Returns, since: since, first: l.now + first, all: l.drain.rate(l.usable.Requests),
 	}
 	if a.group < 0 || a.group >= len(l.groups) {
 		a.group = len(l.groups) - 1
@@ -90,8 +90,5 @@ func (l *Line) spread(d time.Duration) time.Duration {
 	return time.Duration(l.rng.Int64N(int64(d)))
 }
 
-// held is how many seats are held, as far as they exist.
-func (l *Line) held() int64 { return min(l.used.Requests, l.cfg.Seats.Requests) }
-
 // wait is how long one in that place waits, as measured.
-func (l *Line) wait(place int) time.Duration { return l.drain.wait(l.held(), place) }
+func (l *Line) wait(place int) time.Duration { return l.drain.wait(l.usable.Requests, place) }

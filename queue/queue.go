@@ -270,7 +270,7 @@ func (l *Line) Predict(now time.Time, w *Waiter) time.Duration {
 		return 0
 	}
 	d := l.drainAt(now)
-	return d.wait(l.held(), l.place(w))
+	return d.wait(l.usable.Requests, l.place(w))
 }
 
 // Stats is a picture of the line.

@@ -57,13 +57,14 @@ type asks struct {
 	other  time.Duration // last by another tenant than that
 }
 
-// note records that w asks for a place.
+// note records that w asks for a place, for want of a seat.
 func (l *Line) note(w *Waiter) {
 	a := &l.asks[w.Class]
 	if a.asked && a.tenant != w.Tenant {
 		a.others, a.other = true, a.last
 	}
 	a.asked, a.last, a.tenant = true, l.now, w.Tenant
+	l.drain.full = float64(min(l.used.Requests, l.usable.Requests))
 }
 
 // recall is how long an ask counts: the longest wait of any class.

@@ -1,0 +1,177 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// appoint is a caller's wish: class standard alone, a pool of 100 seats a
+// second whose line takes 100 ms.
+func appoint(now time.Duration, tenant string) *appointment {
+	return &appointment{
+		class: policy.Standard, tenant: tenant, weight: 1, since: now, first: now + 100*ms,
+		rate: 100, grouped: 100, all: 100, weights: [policy.NumClasses]float64{3, 2, 1},
+	}
+}
+
+func newBook() *book {
+	b := &book{}
+	b.shape(Booking{Share: 0.5, Grace: 5 * time.Second, Max: time.Minute})
+	return b
+}
+
+func mustBook(t *testing.T, b *book, now time.Duration, a *appointment) time.Duration {
+	t.Helper()
+	at, ok := b.add(now, a)
+	if !ok || at < a.first || at > now+time.Minute {
+		t.Fatalf("slot %v, %t", at, ok)
+	}
+	return at
+}
+
+// Slots follow each other at the Share of the rate, behind the present line.
+func TestSlotsFollowEachOther(t *testing.T) {
+	b := newBook()
+	for i := range 400 {
+		at := mustBook(t, b, 0, appoint(0, fmt.Sprint("t", i)))
+		if want := 100*ms + time.Duration(i+1)*20*ms; at < want-20*ms || at > want+20*ms {
+			t.Fatalf("the slot of number %d is %v, want %v", i, at, want)
+		}
+	}
+}
+
+// The bookings of a flow are in order; beyond Max nothing is booked; a book is
+// not larger than what the pool can serve within Max.
+func TestBookIsBounded(t *testing.T) {
+	b := newBook()
+	last, n := time.Duration(0), 0
+	for range 100000 {
+		at, ok := b.add(0, appoint(0, "flood"))
+		if !ok {
+			continue
+		}
+		if n++; at < last {
+			t.Fatalf("slot %v after %v", at, last)
+		}
+		last = at
+	}
+	k := b.flows[policy.Standard]["flood"]
+	if n < 2900 || n > 6000 || len(k.slots) > quanta {
+		t.Errorf("%d bookings, %d slots of 24 bytes", n, len(k.slots))
+	}
+	if allocs := testing.AllocsPerRun(1000, func() { b.add(0, appoint(0, "flood")) }); allocs != 0 {
+		t.Errorf("a refusal allocates %v times", allocs)
+	}
+	b.pass(time.Hour)
+	if b.all.total != 0 || len(b.flows[policy.Standard]) != 0 || b.events.len() != 0 || b.stats[policy.Standard].Due != 0 {
+		t.Errorf("something is left of a book that is over: %+v", b.stats)
+	}
+	if got := b.stats[policy.Standard].Lapsed; got != uint64(n) {
+		t.Errorf("%d lapsed of %d", got, n)
+	}
+}
+
+// A tenant that has booked the whole book moves nobody else: others get their
+// fair turn, by weight, and all together no more than the pool serves.
+func TestFloodMovesNoOther(t *testing.T) {
+	b := newBook()
+	for range 10000 {
+		b.add(0, appoint(0, "flood"))
+	}
+	if at := mustBook(t, b, 0, appoint(0, "small")); at > 100*ms+2*20*ms {
+		t.Errorf("the first of two flows is told %v", at)
+	}
+	heavy := appoint(0, "heavy")
+	heavy.weight = 8
+	if at := mustBook(t, b, 0, heavy); at > 100*ms+30*ms { // 10/8 turns
+		t.Errorf("one of eight times the weight is told %v", at)
+	}
+	for i := range 3000 {
+		b.add(0, appoint(0, fmt.Sprint("t", i)))
+	}
+	due := 0
+	for now := time.Duration(0); now < time.Minute; now += 100 * ms {
+		b.pass(now)
+		due = b.stats[policy.Standard].Due + int(b.stats[policy.Standard].Lapsed)
+		if most := 100*now.Seconds() + 100; float64(due) > most { // a cell or two
+			t.Fatalf("%d due until %v", due, now)
+		}
+	}
+}
+
+// A booking is claimed from its slot until Grace after it, once, by its flow.
+func TestClaims(t *testing.T) {
+	const slot = 120 * ms
+	for _, c := range []struct {
+		name   string
+		class  policy.Class
+		tenant string
+		at     time.Duration
+		want   bool
+	}{
+		{"early", policy.Standard, "a", slot - ms, false},
+		{"in time", policy.Standard, "a", slot, true},
+		{"by Retry-After", policy.Standard, "a", slot + time.Second, true},
+		{"at the end of grace", policy.Standard, "a", slot + 5*time.Second, true},
+		{"too late", policy.Standard, "a", slot + 5*time.Second + time.Minute/quanta + 2, false},
+		{"another tenant", policy.Standard, "b", slot, false},
+		{"another class", policy.Batch, "a", slot, false},
+	} {
+		b := newBook()
+		if at := mustBook(t, b, 0, appoint(0, "a")); at != slot {
+			t.Fatalf("slot %v", at)
+		}
+		b.pass(c.at)
+		if since, ok := b.take(c.at, c.class, c.tenant, true); ok != c.want || since != 0 {
+			t.Errorf("%s: %t, since %v", c.name, ok, since)
+		}
+		if _, ok := b.take(c.at, c.class, c.tenant, true); ok {
+			t.Errorf("%s: claimed twice", c.name)
+		}
+	}
+}
+
+// In a flow whose callers mark their returns, newcomers do not take the slots
+// of those who are about to come.
+func TestMarkedFlow(t *testing.T) {
+	b := newBook()
+	for range 3 {
+		mustBook(t, b, 0, appoint(0, "a"))
+	}
+	b.pass(time.Second)
+	if _, ok := b.take(time.Second, policy.Standard, "a", false); !ok {
+		t.Error("nobody marks, and the slot is due")
+	}
+	if _, ok := b.take(time.Second, policy.Standard, "a", true); !ok {
+		t.Error("a marked return in its slot")
+	}
+	if _, ok := b.take(time.Second, policy.Standard, "a", false); ok {
+		t.Error("an unmarked one took the slot of one who may be a second late")
+	}
+	b.pass(2 * time.Second)
+	if _, ok := b.take(2*time.Second, policy.Standard, "a", false); !ok {
+		t.Error("by now he should have come")
+	}
+}
+
+// A change of the times keeps bookings, and what they leave free.
+func TestReshapedBook(t *testing.T) {
+	b := newBook()
+	for range 100 {
+		mustBook(t, b, 0, appoint(0, "a"))
+	}
+	b.shape(Booking{Share: 0.5, Grace: time.Second, Max: 10 * time.Second})
+	if n := b.stats[policy.Standard].Outstanding; n != 100 || b.all.total != 100 {
+		t.Errorf("%d outstanding, %d counted", n, b.all.total)
+	}
+	if at := mustBook(t, b, 0, appoint(0, "a")); at < 1900*ms {
+		t.Errorf("slot %v, behind 100 at 50 a second", at)
+	}
+	b.clear()
+	if at := mustBook(t, b, 0, appoint(0, "a")); at != 120*ms || b.stats[policy.Standard].Outstanding != 1 {
+		t.Errorf("slot %v of an empty book: %+v", at, b.stats)
+	}
+}
