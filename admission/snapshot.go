@@ -90,8 +90,10 @@ func (c *Core) Stats(now time.Time) []PoolStats {
 	for _, l := range f.order {
 		s := l.stats(now)
 		c.readGauge(now, l, f.policy, &s)
-		for i := range s.Tiers {
-			if len(s.Tiers) == len(f.policy.Tiers) { // else undivided, or the policy is changing just now
+		if n := len(s.Tiers); n > 1 && n != len(f.policy.Tiers) {
+			s.Tiers = nil // the policy is changing just now
+		} else if n > 1 {
+			for i := range s.Tiers {
 				s.Tiers[i].Name = f.policy.Tiers[i].Name
 			}
 		}

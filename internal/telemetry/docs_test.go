@@ -19,7 +19,10 @@ func everything(t *testing.T) *Metrics {
 	t.Helper()
 	m := New(10, "test")
 	m.Pools(func(now time.Time) admission.Snapshot {
-		return admission.Snapshot{At: now, Pools: []admission.PoolStats{{Name: "chat", Telemetry: true}}}
+		return admission.Snapshot{At: now, Pools: []admission.PoolStats{{
+			Name: "chat", Telemetry: true, Least: 1, Most: 8, Latency: time.Second,
+			Tiers: []admission.Tier{{Name: "gold"}}, Speeds: []admission.Speed{{Model: "m"}},
+		}}}
 	})
 	m.House(func() HouseStats {
 		return HouseStats{

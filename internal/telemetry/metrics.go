@@ -28,20 +28,20 @@ import (
 type Metrics struct {
 	Registry *prometheus.Registry
 
-	decisions  cells // by reason and class
-	shadowed   cells // intended reason in shadow
-	decisionsV *prometheus.CounterVec
+	decisions  [numVariants]cells // by reason and class
+	shadowed   cells              // intended reason in shadow
+	decisionsV [numVariants]*prometheus.CounterVec
 	shadowedV  *prometheus.CounterVec
 
 	wait      [policy.NumClasses][2]prometheus.Observer // refused, admitted
 	firstByte [policy.NumClasses]prometheus.Observer
 	seat      [policy.NumClasses]prometheus.Observer
-	ends      [policy.NumClasses][numVariants][numResults]prometheus.Counter // a variant by its rank; 0 = none
+	pace      [policy.NumClasses]prometheus.Observer
+	ends      [policy.NumClasses][numVariants][numResults]prometheus.Counter
 	degraded  [policy.NumClasses]prometheus.Counter
 	unmetered prometheus.Counter
 	capped    prometheus.Counter
 
-	tokens  *prometheus.CounterVec
 	tenants *tenants
 
 	message   map[string]prometheus.Observer // by phase; fixed after New
@@ -57,8 +57,14 @@ type Metrics struct {
 
 const numResults = int(admission.ResultStage) + 1
 
-// numVariants counts the ranks of policy.Variant, and the 0 of none.
+// numVariants counts the ranks of policy.Variant, by which series are kept, and
+// the 0 of none.
 const numVariants = 4
+
+// variants are by rank.
+func variants() [numVariants]policy.Variant {
+	return [numVariants]policy.Variant{"", policy.INT8, policy.FP16Dyn, policy.FP16}
+}
 
 // cells caches one counter per reason and class, so that the hot path pays an
 // array look-up.
@@ -81,6 +87,7 @@ func (c *cells) inc(v *prometheus.CounterVec, r admission.Reason, class policy.C
 var (
 	waitBuckets    = []float64{.001, .005, .01, .025, .05, .1, .2, .3, .5, .75, 1, 1.5, 2.5, 5, 10, 30}
 	secondsBuckets = []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+	paceBuckets    = []float64{.0025, .005, .01, .02, .03, .05, .075, .1, .15, .25, .5, 1, 2.5}
 	ownBuckets     = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .1, .5}
 )
 
@@ -88,7 +95,7 @@ var (
 func New(tenantCap int, version string) *Metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m := &Metrics{Registry: r, tenants: newTenants(tenantCap)}
+	m := &Metrics{Registry: r}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		r.MustRegister(v)
@@ -99,9 +106,14 @@ func New(tenantCap int, version string) *Metrics {
 		r.MustRegister(v)
 		return v
 	}
-	m.decisionsV = counter("weir_decisions_total", "Decisions by reason and class.", "reason", "class")
+	decisions := counter("weir_decisions_total", "Decisions by reason and class, and the variant of the pool they are about.", "reason", "class", "variant")
+	for i, v := range variants() {
+		m.decisionsV[i] = decisions.MustCurryWith(prometheus.Labels{"variant": string(v)})
+	}
 	m.shadowedV = counter("weir_shadow_decisions_total", "What shadow mode would have decided, by reason and class.", "reason", "class")
-	m.tokens = counter("weir_tokens_charged_total", "Tokens charged, by tenant (bounded, the rest is \"other\") and kind.", "tenant", "kind")
+	m.tenants = newTenants(tenantCap,
+		counter("weir_tokens_charged_total", "Tokens charged at the pool's rate, by tenant (bounded, the rest is \"other\"), kind and variant that served.", "tenant", "kind", "variant"),
+		counter("weir_tokens_used_total", "The same tokens before the rate.", "tenant", "kind", "variant"))
 	m.checks = counter("weir_authz_checks_total", "ext_authz answers by code.", "code")
 	m.panics = counter("weir_panics_total", "Panics recovered, by service. Each was answered as an error.", "service")
 	m.overrides = counter("weir_override_rejected_total", "Route values from Envoy's configuration that were refused, by channel.", "channel")
@@ -112,16 +124,18 @@ func New(tenantCap int, version string) *Metrics {
 	wait := histogram("weir_wait_seconds", "Time in the waiting room.", waitBuckets, "class", "outcome")
 	first := histogram("weir_first_byte_seconds", "Time from admission to the answer's headers; of a stream, to its first piece.", secondsBuckets, "class")
 	seat := histogram("weir_seat_seconds", "Time a seat was held.", secondsBuckets, "class")
+	pace := histogram("weir_output_token_seconds", "Time per output token of a stream, after the first.", paceBuckets, "class")
 	own := histogram("weir_message_seconds", "weir's own time to answer a message of Envoy, holds left out.", ownBuckets, "phase")
 	for c := range policy.Class(policy.NumClasses) {
 		m.wait[c][0] = wait.WithLabelValues(c.String(), "refused")
 		m.wait[c][1] = wait.WithLabelValues(c.String(), "admitted")
 		m.firstByte[c] = first.WithLabelValues(c.String())
 		m.seat[c] = seat.WithLabelValues(c.String())
+		m.pace[c] = pace.WithLabelValues(c.String())
 		m.degraded[c] = degraded.WithLabelValues(c.String())
-		for _, v := range []policy.Variant{"", policy.FP16, policy.FP16Dyn, policy.INT8} {
+		for rank, v := range variants() {
 			for i := range numResults {
-				m.ends[c][v.Rank()][i] = ends.WithLabelValues(c.String(), string(v), admission.Result(i).String())
+				m.ends[c][rank][i] = ends.WithLabelValues(c.String(), string(v), admission.Result(i).String())
 			}
 		}
 	}
@@ -142,8 +156,8 @@ func New(tenantCap int, version string) *Metrics {
 
 // Decided implements admission.Observer.
 func (m *Metrics) Decided(r *admission.Request, d *admission.Decision, _ time.Time) {
-	class := bounded(r.Class)
-	m.decisions.inc(m.decisionsV, d.Reason, class)
+	class, rank := bounded(r.Class), d.Variant.Rank()
+	m.decisions[rank].inc(m.decisionsV[rank], d.Reason, class)
 	if d.Shadow {
 		m.shadowed.inc(m.shadowedV, d.Intended, class)
 	}
@@ -167,6 +181,9 @@ func (m *Metrics) Ended(r *admission.Request, d *admission.Decision, e *admissio
 	m.seat[class].Observe(seat.Seconds())
 	if e.FirstByte > 0 {
 		m.firstByte[class].Observe(e.FirstByte.Seconds())
+		if n := e.Usage.Output - 1; r.Stream && n > 0 && seat > e.FirstByte {
+			m.pace[class].Observe((seat - e.FirstByte).Seconds() / float64(n))
+		}
 	}
 	if !e.Usage.Known && !e.Usage.Refund && r.Fixed == 0 {
 		m.unmetered.Inc()
@@ -174,12 +191,14 @@ func (m *Metrics) Ended(r *admission.Request, d *admission.Decision, e *admissio
 	if e.Usage.Capped {
 		m.capped.Inc()
 	}
-	if charged > 0 && r.Identity != nil {
+	if (charged > 0 || e.Used > 0) && r.Identity != nil {
 		kind := "estimated"
 		if e.Usage.Known {
 			kind = "metered"
 		}
-		m.tenants.counter(m.tokens, r.Identity.Tenant, kind).Add(float64(charged))
+		b := m.tenants.bill(tenantKind{r.Identity.Tenant, kind, d.Variant.Rank()})
+		b.charged.Add(float64(max(charged, 0)))
+		b.used.Add(float64(max(e.Used, 0)))
 	}
 }
 

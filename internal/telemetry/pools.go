@@ -37,15 +37,31 @@ var (
 	seatsTotal   = desc("seats", "Seats of this replica, by currency.", "currency")
 	seatsUsed    = desc("seats_used", "Seats in use, by currency.", "currency")
 	seatsWanted  = desc("seats_wanted", "Seats by policy, or as many as suit the engine (Q9).")
+	seatsLeast   = desc("seats_least", "Least seats, where they are adaptive (Q9).")
+	seatsMost    = desc("seats_most", "Most seats, where they are adaptive (Q9).")
 	seatsRaised  = desc("seats_raised", "Seats added while requests wait for an idle engine (Q9).")
 	seatsAlarm   = desc("seats_alarm", "1 while requests wait though the engine is idle (Q9).")
 	seatsAlarms  = desc("seats_alarms_total", "Times that requests began to wait for an idle engine.")
 	seatsForced  = desc("seats_forced_total", "Seats taken back at maxHold.")
+	laneDepth    = desc("lane_depth", "Requests with priority that wait (P8).")
+	laneSeats    = desc("lane_seats", "Seats guaranteed to the priority lane, by currency (P8).", "currency")
+	laneUsed     = desc("lane_seats_used", "Seats that the priority lane holds, by currency.", "currency")
+	lanePast     = desc("lane_past_breaker", "Requests that run, or wait, past the open breaker by the priority lane.")
+	tierDepth    = desc("tier_depth", "Requests waiting, by tier (P9).", "tier")
+	tierSeats    = desc("tier_seats", "Seats guaranteed to a tier, by currency (P9).", "tier", "currency")
+	tierUsed     = desc("tier_seats_used", "Seats that a tier holds, by currency.", "tier", "currency")
+	tierStreams  = desc("tier_streaming", "Seats of a tier that streaming requests hold (P6).", "tier")
+	bookings     = desc("bookings", "Hints given: not yet due, or due and not yet claimed (Q5).", "class", "state")
+	booked       = desc("bookings_ended_total", "Hints claimed by callers who came back, and lapsed ones.", "class", "result")
 	expiries     = desc("expiries_total", "Waits that ended without a seat, by class.", "class")
 	taken        = desc("degraded_taken_total", "Requests taken in from a higher precision.")
 	demand       = desc("pool_demand", "Demand in seats: running + waiting + refused per second x mean seat time.")
 	breakerState = desc("breaker_state", "1 for the state that the breaker is in.", "state")
 	breakerRatio = desc("breaker_failure_ratio", "Failures in the window; 0 below minRequests.")
+	latency      = desc("pool_first_token_seconds", "Time to first token of late, over all models (V3).")
+	firstToken   = desc("learnt_first_token_seconds", "Learnt time to the first token of a model, without the prompt's part (P4).", "model")
+	promptToken  = desc("learnt_prompt_token_seconds", "Learnt time that each prompt token adds to it.", "model")
+	outputToken  = desc("learnt_output_token_seconds", "Learnt time per output token of a model.", "model")
 	pressure     = desc("gauge_pressure", "How full the pool is, 0..1 (Q8); neutral without telemetry.")
 	gaugeAge     = desc("gauge_age_seconds", "Age of the newest sample that counts.")
 	gaugeStale   = desc("gauge_stale", "1 when samples are stale and pressure decays to neutral (Q3).")
@@ -62,53 +78,106 @@ func (p *pools) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func collectPool(out chan<- prometheus.Metric, s *admission.PoolStats) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.Name}, labels...)...)
+// scrape sends the series of one pool.
+type scrape struct {
+	out  chan<- prometheus.Metric
+	pool string
+}
+
+func (s *scrape) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.pool}, labels...)...)
+}
+
+func (s *scrape) count(d *prometheus.Desc, v uint64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{s.pool}, labels...)...)
+}
+
+func (s *scrape) flag(d *prometheus.Desc, on bool, labels ...string) {
+	v := 0.
+	if on {
+		v = 1
 	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), append([]string{s.Name}, labels...)...)
-	}
+	s.gauge(d, v, labels...)
+}
+
+// seats sends both currencies.
+func (s *scrape) seats(d *prometheus.Desc, v policy.Seats, labels ...string) {
+	s.gauge(d, float64(v.Requests), append(labels, "requests")...)
+	s.gauge(d, float64(v.Tokens), append(labels, "tokens")...)
+}
+
+func collectPool(out chan<- prometheus.Metric, p *admission.PoolStats) {
+	s := &scrape{out, p.Name}
+	s.line(p)
+	s.shares(p)
+	s.engine(p)
+}
+
+// line sends who waits and runs.
+func (s *scrape) line(p *admission.PoolStats) {
 	for c := range policy.Class(policy.NumClasses) {
-		gauge(queueDepth, float64(s.Line.Waiting[c]), c.String())
-		gauge(running, float64(s.Line.Running[c]), c.String())
-		count(expiries, s.Expired[c], c.String())
+		s.gauge(queueDepth, float64(p.Line.Waiting[c]), c.String())
+		s.gauge(running, float64(p.Line.Running[c]), c.String())
+		s.count(expiries, p.Expired[c], c.String())
+		b := &p.Line.Bookings[c]
+		s.gauge(bookings, float64(b.Outstanding), c.String(), "outstanding")
+		s.gauge(bookings, float64(b.Due), c.String(), "due")
+		s.count(booked, b.Claimed, c.String(), "claimed")
+		s.count(booked, b.Lapsed, c.String(), "lapsed")
 	}
-	gauge(queueRetry, float64(s.Line.Retrying))
-	gauge(queueLength, float64(s.Length))
-	gauge(queueHeld, float64(s.Line.HeldBytes))
-	gauge(queueTenants, float64(s.Line.Tenants))
-	gauge(drainRate, s.Line.DrainRate)
-	gauge(seatsTotal, float64(s.Line.SeatsTotal.Requests), "requests")
-	gauge(seatsUsed, float64(s.Line.SeatsUsed.Requests), "requests")
-	gauge(seatsTotal, float64(s.Line.SeatsTotal.Tokens), "tokens")
-	gauge(seatsUsed, float64(s.Line.SeatsUsed.Tokens), "tokens")
-	gauge(seatsWanted, float64(s.Wanted))
-	gauge(seatsRaised, float64(s.Raised))
-	alarm := 0.
-	if s.Alarm {
-		alarm = 1
+	s.gauge(queueRetry, float64(p.Line.Retrying))
+	s.gauge(queueLength, float64(p.Length))
+	s.gauge(queueHeld, float64(p.Line.HeldBytes))
+	s.gauge(queueTenants, float64(p.Line.Tenants))
+	s.gauge(drainRate, p.Line.DrainRate)
+	s.count(taken, p.Degraded)
+	s.gauge(demand, p.Demand)
+}
+
+// shares sends how many seats there are, and whose they are.
+func (s *scrape) shares(p *admission.PoolStats) {
+	s.seats(seatsTotal, p.Line.SeatsTotal)
+	s.seats(seatsUsed, p.Line.SeatsUsed)
+	s.gauge(seatsWanted, float64(p.Wanted))
+	if p.Most > 0 {
+		s.gauge(seatsLeast, float64(p.Least))
+		s.gauge(seatsMost, float64(p.Most))
 	}
-	gauge(seatsAlarm, alarm)
-	count(seatsAlarms, s.Alarms)
-	count(seatsForced, s.Overdue)
-	count(taken, s.Degraded)
-	gauge(demand, s.Demand)
+	s.gauge(seatsRaised, float64(p.Raised))
+	s.flag(seatsAlarm, p.Alarm)
+	s.count(seatsAlarms, p.Alarms)
+	s.count(seatsForced, p.Overdue)
+	s.gauge(laneDepth, float64(p.Priority.Waiting))
+	s.seats(laneSeats, p.Priority.Seats)
+	s.seats(laneUsed, p.Priority.Used)
+	s.gauge(lanePast, float64(p.Lane))
+	for i := range p.Tiers {
+		t := &p.Tiers[i]
+		s.gauge(tierDepth, float64(t.Waiting), t.Name)
+		s.seats(tierSeats, t.Seats, t.Name)
+		s.seats(tierUsed, t.Used, t.Name)
+		s.gauge(tierStreams, float64(t.Streaming), t.Name)
+	}
+}
+
+// engine sends what is known of what is behind the pool.
+func (s *scrape) engine(p *admission.PoolStats) {
 	for state := breaker.Closed; state <= breaker.HalfOpen; state++ {
-		in := 0.
-		if s.Breaker.State == state {
-			in = 1
-		}
-		gauge(breakerState, in, state.String())
+		s.flag(breakerState, p.Breaker.State == state, state.String())
 	}
-	gauge(breakerRatio, s.Breaker.Ratio)
-	gauge(pressure, s.Pressure)
-	if s.Telemetry {
-		gauge(gaugeAge, s.Age.Seconds())
-		stale := 0.
-		if s.Stale {
-			stale = 1
-		}
-		gauge(gaugeStale, stale)
+	s.gauge(breakerRatio, p.Breaker.Ratio)
+	if p.Latency > 0 {
+		s.gauge(latency, p.Latency.Seconds())
+	}
+	for i := range p.Speeds {
+		v := &p.Speeds[i]
+		s.gauge(firstToken, v.FirstToken.Seconds(), v.Model)
+		s.gauge(promptToken, v.PromptToken.Seconds(), v.Model)
+		s.gauge(outputToken, v.OutputToken.Seconds(), v.Model)
+	}
+	s.gauge(pressure, p.Pressure)
+	if p.Telemetry {
+		s.gauge(gaugeAge, p.Age.Seconds())
+		s.flag(gaugeStale, p.Stale)
 	}
 }

@@ -51,13 +51,13 @@ func TestTenantsAreBoundedAndTotalsRight(t *testing.T) {
 	end(m, "important", 5) // before the policy names it
 	m.Policy(p)
 	end(m, "important", 7)
-	if got := testutil.ToFloat64(m.tokens.WithLabelValues("important", "metered")); got != 7 {
+	if got := testutil.ToFloat64(m.tenants.charged.WithLabelValues("important", "metered", "")); got != 7 {
 		t.Errorf("the important tenant shows %v tokens since it was named, want 7", got)
 	}
 	if n := series(t, m, "weir_tokens_charged_total"); n != 52 {
 		t.Errorf("%d series, want 50 + other + important", n)
 	}
-	other := testutil.ToFloat64(m.tokens.WithLabelValues("other", "metered"))
+	other := testutil.ToFloat64(m.tenants.charged.WithLabelValues("other", "metered", ""))
 	if want := float64((tenants-50)*2 + 5); other != want {
 		t.Errorf("other holds %v tokens, want %v", other, want)
 	}
@@ -68,7 +68,7 @@ func TestEndsOfEveryResult(t *testing.T) {
 	m := New(10, "test")
 	last := admission.ResultStage
 	for r := range last + 1 {
-		for _, v := range []policy.Variant{"", policy.FP16, policy.FP16Dyn, policy.INT8} {
+		for _, v := range variants() {
 			m.Ended(&admission.Request{Class: policy.Batch}, &admission.Decision{Variant: v}, &admission.End{Result: r}, 0, time.Second, time.Now())
 			if got := testutil.ToFloat64(m.ends[policy.Batch][v.Rank()][r]); got != 1 {
 				t.Errorf("%s on %q: counted %v times", r, v, got)
@@ -107,13 +107,13 @@ func TestUsageMissing(t *testing.T) {
 func TestDecisionsCountByReasonAndClass(t *testing.T) {
 	m := New(10, "test")
 	r := &admission.Request{Class: policy.Batch}
-	d := &admission.Decision{Action: admission.Reject, Reason: admission.QuotaTokens}
+	d := &admission.Decision{Action: admission.Reject, Reason: admission.QuotaTokens, Variant: policy.INT8}
 	for range 3 {
 		m.Decided(r, d, time.Now())
 	}
 	m.Decided(r, &admission.Decision{Action: admission.Admit, Reason: admission.Admitted, Shadow: true, Intended: admission.QueueFull}, time.Now())
-	if got := testutil.ToFloat64(m.decisionsV.WithLabelValues("quota_tokens", "batch")); got != 3 {
-		t.Errorf("quota_tokens/batch = %v, want 3", got)
+	if got := testutil.ToFloat64(m.decisionsV[policy.INT8.Rank()].WithLabelValues("quota_tokens", "batch")); got != 3 {
+		t.Errorf("quota_tokens/batch/int8 = %v, want 3", got)
 	}
 	if got := testutil.ToFloat64(m.shadowedV.WithLabelValues("queue_full", "batch")); got != 1 {
 		t.Errorf("shadowed queue_full/batch = %v, want 1", got)

@@ -11,7 +11,9 @@ import (
 // their series, others the first cap that come, the rest is "other". Reading a
 // known tenant takes no lock.
 type tenants struct {
-	known  sync.Map // label pair → prometheus.Counter
+	charged, used *prometheus.CounterVec
+
+	known  sync.Map // tenantKind → *bill
 	mu     sync.Mutex
 	names  map[string]bool
 	pinned map[string]bool
@@ -20,11 +22,18 @@ type tenants struct {
 
 const otherTenant = "other"
 
-func newTenants(limit int) *tenants {
-	return &tenants{names: map[string]bool{}, pinned: map[string]bool{}, cap: limit}
+func newTenants(limit int, charged, used *prometheus.CounterVec) *tenants {
+	return &tenants{charged: charged, used: used, names: map[string]bool{}, pinned: map[string]bool{}, cap: limit}
 }
 
-type tenantKind struct{ tenant, kind string }
+// tenantKind names the counters of a tenant's tokens; variant is a rank.
+type tenantKind struct {
+	tenant, kind string
+	variant      int
+}
+
+// bill counts tokens at the pool's rate and before it (V2).
+type bill struct{ charged, used prometheus.Counter }
 
 // limit changes how many tenants get their own series; those that have one
 // keep it.
@@ -41,25 +50,20 @@ func (t *tenants) pin(name string) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.pinned[name] {
-		return
-	}
 	t.pinned[name] = true
-	for _, kind := range []string{"metered", "estimated"} {
-		t.known.Delete(tenantKind{name, kind})
-	}
 }
 
-func (t *tenants) counter(v *prometheus.CounterVec, tenant, kind string) prometheus.Counter {
-	if c, ok := t.known.Load(tenantKind{tenant, kind}); ok {
-		return c.(prometheus.Counter)
+func (t *tenants) bill(k tenantKind) *bill {
+	if b, ok := t.known.Load(k); ok {
+		return b.(*bill)
 	}
-	label, keep := t.label(tenant)
-	c := v.WithLabelValues(label, kind)
+	label, keep := t.label(k.tenant)
+	variant := string(variants()[k.variant])
+	b := &bill{t.charged.WithLabelValues(label, k.kind, variant), t.used.WithLabelValues(label, k.kind, variant)}
 	if keep {
-		t.known.Store(tenantKind{tenant, kind}, c)
+		t.known.Store(k, b)
 	}
-	return c
+	return b
 }
 
 // label is the tenant's label value; keep says that it has its own, so that
