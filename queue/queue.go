@@ -95,6 +95,15 @@
 // waits who fits, except behind a red one, behind one of his own leaf, or
 // behind one with a better claim who does not fit.
 //
+// # Hints
+//
+// Who is refused, or leaves without a seat, is given a slot in the line's book
+// of appointments, and the hint says when it begins (Q5-Q7; see book). Who
+// comes back in its slot is taken as long as fewer than Length wait, and the
+// newcomers of a class that has bookings leave it the places. A slot ends in a
+// seat if the pool frees some within the class's MaxWait; without Config.Booking
+// the hint is position / drain rate.
+//
 // # Instants
 //
 // A waiter's time ends exactly MaxWait after the Offer, or at its own
