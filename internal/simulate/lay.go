@@ -48,27 +48,46 @@ func (s *Scenario) Lay(file string, data []byte) (*policy.Policy, error) {
 	return p, nil
 }
 
-func (s *Scenario) layOver(file string, data []byte) (*policy.Policy, error) {
+// Text is a policy as YAML with the scenario's topology and overlay laid over
+// it, as Lay reads it. It is not checked.
+func (s *Scenario) Text(file string, data []byte) ([]byte, error) {
 	if s.Overlay == nil {
-		return policy.Load(file, data, policy.WithoutSecrets())
+		return data, nil
 	}
+	_, out, err := s.merge(file, data)
+	return out, err
+}
+
+// merge lays the overlay over a policy, as a tree and as text.
+func (s *Scenario) merge(file string, data []byte) (*yaml.Node, []byte, error) {
 	var doc yaml.Node
 	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		_, err := policy.Load(file, data, policy.WithoutSecrets()) // says what is wrong
 		if err == nil {
 			err = fmt.Errorf("%s: is not a mapping", file)
 		}
-		return nil, err
+		return nil, nil, err
 	}
 	if bad := unplain(doc.Content[0]); bad != nil {
-		return nil, policy.Errors{{File: file, Line: bad.Line, Column: bad.Column, Message: "aliases, anchors and YAML tags are not taken where a scenario is laid over a policy"}}
+		return nil, nil, policy.Errors{{File: file, Line: bad.Line, Column: bad.Column, Message: "aliases, anchors and YAML tags are not taken where a scenario is laid over a policy"}}
 	}
 	merged := lay(doc.Content[0], s.Overlay)
 	var out bytes.Buffer
 	if err := yaml.NewEncoder(&out).Encode(merged); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
-	p, err := policy.Load(file, out.Bytes(), policy.WithoutSecrets())
+	return merged, out.Bytes(), nil
+}
+
+func (s *Scenario) layOver(file string, data []byte) (*policy.Policy, error) {
+	if s.Overlay == nil {
+		return policy.Load(file, data, policy.WithoutSecrets())
+	}
+	merged, text, err := s.merge(file, data)
+	if err != nil {
+		return nil, err
+	}
+	p, err := policy.Load(file, text, policy.WithoutSecrets())
 	var wrong policy.Errors
 	if !errors.As(err, &wrong) {
 		return p, err

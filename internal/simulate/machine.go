@@ -175,18 +175,20 @@ func (m *machine) step() {
 	m.w.agenda.push(event{at: m.w.now + m.length, kind: stepEnds, i: m.index, gen: m.steps})
 }
 
-// finish ends a step: first tokens are out, whole answers end.
+// finish ends a step: first tokens are out, whole answers end. The engine goes
+// on at once: who gets a seat by these ends finds it in its next step, as one
+// who comes over a network does.
 func (m *machine) finish() {
 	m.note()
 	m.spent += m.length
 	first, done := m.batch.Finish()
+	m.step()
 	for _, s := range first {
 		m.w.first(s.Owner.(*caller))
 	}
 	for _, s := range done {
 		m.w.answered(s.Owner.(*caller))
 	}
-	m.step()
 }
 
 // breakOff ends everything inside: the endpoints are gone.

@@ -174,6 +174,24 @@ func TestBatchTakesItsSteps(t *testing.T) {
 	near(t, "admitted", *r.BurstAdmittedFirst, 1, 0)
 }
 
+// An engine does not wait for who gets a seat by the end of a step: its next
+// step has begun by then.
+func TestSeatFreedByAStepMissesTheNext(t *testing.T) {
+	s := places(80, 35*time.Millisecond, func(s *Scenario) {
+		s.Engines = map[string]Engine{"chat-fp16": {Batch: modelsim.EngineConfig{
+			StepBase: 10 * time.Millisecond, StepPerSequence: time.Nanosecond, PrefillPerToken: time.Nanosecond,
+		}}}
+		s.Arrivals[0].Even, s.Arrivals[0].Burst = true, true
+		s.Requests[0].Output = Dist{A: 3}
+	})
+	r := play(t, s, one(2))
+	// They come at 6.25, 18.75 and 31.25 ms; steps end at 16.25, 26.25, ... The
+	// third gets the seat of the first at 36.25 and its tokens from 46.25 on.
+	near(t, "requests", float64(r.Requests), 3, 0)
+	near(t, "wait", *r.WaitP99, 5, 0.01)
+	near(t, "latency", *r.LatencyP99, 76.25-31.25, 0.01)
+}
+
 // Overloaded, a batch carries what its capacity is said to be.
 func TestBatchCarriesItsCapacity(t *testing.T) {
 	for _, kv := range []int64{1 << 20, 2000} { // 2000: 16 sequences of 120
