@@ -1,7 +1,7 @@
 # weir: `make demo` and `make test` are all a newcomer needs; the rest is below.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: build static demo test test-envoys bench lint vuln examples clean help
+.PHONY: build static demo test test-envoys test-agree bench lint vuln examples clean help
 
 ENVOY_GATE := 1.40.0 1.36.4
 ENVOY_ALL  := 1.40.0 1.39.3 1.38.3 1.37.0 1.36.4
@@ -35,6 +35,10 @@ test: ## the gate: every test with -race, real Redis, Envoy 1.40.0 and 1.36.4
 test-envoys: ## the tests through a real Envoy, on all five releases
 	@build/cc && envoys="$$(build/envoy $(ENVOY_ALL) | tr '\n' ' ')" && redis="$$(build/redis)" && openai="$$(build/openai)" && \
 	WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" OPENAI_PATH="$$openai" go test -race -timeout 60m -count=1 ./examples/...
+
+test-agree: ## the simulator against a real Envoy and weir: 3 runs in 2 min; wants a quiet machine
+	@envoy="$$(build/envoy 1.40.0)" && \
+	WEIR_AGREE=1 WEIR_ENVOYS="$$envoy" go test -timeout 10m -count=1 -v -run '^TestVirtualAndRealAgree$$' ./examples
 
 bench: ## Go benchmarks, then the end-to-end ratios in bench/results.json
 	@set -o pipefail; go test -run '^$$' -bench . -benchmem -benchtime 200ms -p 1 ./... | grep -v 'no test files' | tee bench/out.txt

@@ -128,6 +128,9 @@ func (w *world) policy(s setup) string {
 		w.t.Fatal(err)
 	}
 	rest := s.policy
+	for name, addr := range w.addrs { // what a policy calls a pool's engine
+		rest = strings.ReplaceAll(rest, "http://"+name+":8000/", "http://"+addr+"/")
+	}
 	if !strings.Contains(rest, "pools:") {
 		rest += defaultPools
 	}
