@@ -35,6 +35,9 @@ type Record struct {
 	Class    string
 	Model    string
 	Prompt   int64 // bytes of prompt
+	Stream   bool
+	Priority bool // carries the priority header, as far as its token allows (P8)
+	Attempt  int  // tries before this one, by the caller's word (Q5)
 	Decision Decision
 	Ended    bool
 	Result   Result
@@ -81,7 +84,7 @@ func (x *Explain) Decided(r *Request, d *Decision, now time.Time) {
 	if at, ok := s.byID[slot.ID]; ok && at == s.next {
 		delete(s.byID, slot.ID)
 	}
-	*slot = Record{ID: r.ID, At: now, Class: r.Class.String(), Model: r.Model, Prompt: r.Prompt, Decision: *d}
+	*slot = Record{ID: r.ID, At: now, Class: r.Class.String(), Model: r.Model, Prompt: r.Prompt, Stream: r.Stream, Priority: r.Priority, Attempt: r.Attempt, Decision: *d}
 	if r.Identity != nil {
 		slot.Tenant = r.Identity.Tenant
 	}
@@ -145,6 +148,12 @@ func (rec Record) Render(w io.Writer) error {
 	row := d.Reason.Row()
 	text := fmt.Sprintf("request  %s\nat       %s\ntenant   %s\nclass    %s\nmodel    %s\ndecision %s: %s (HTTP %d, gRPC %d)\n",
 		strconv.Quote(rec.ID), rec.At.UTC().Format(time.RFC3339Nano), strconv.Quote(rec.Tenant), rec.Class, strconv.Quote(rec.Model), d.Action, d.Reason, row.HTTP, row.GRPC)
+	if rec.Attempt > 0 {
+		text += fmt.Sprintf("attempt  %d came before\n", rec.Attempt)
+	}
+	if rec.Priority {
+		text += "lane     has priority\n"
+	}
 	if d.Shadow {
 		text += fmt.Sprintf("shadow   would have been %s\n", d.Intended)
 	}
@@ -178,6 +187,9 @@ type recordJSON struct {
 	Tenant    string     `json:"tenant,omitempty"`
 	Class     string     `json:"class"`
 	Model     string     `json:"model,omitempty"`
+	Stream    bool       `json:"stream,omitempty"`
+	Priority  bool       `json:"priority,omitempty"`
+	Attempt   int        `json:"attempt,omitempty"`
 	Action    string     `json:"action"`
 	Reason    string     `json:"reason"`
 	HTTP      int        `json:"http"`
@@ -216,6 +228,7 @@ func (rec Record) MarshalJSON() ([]byte, error) {
 	row := d.Reason.Row()
 	j := recordJSON{
 		Request: rec.ID, At: rec.At, Tenant: rec.Tenant, Class: rec.Class, Model: rec.Model,
+		Stream: rec.Stream, Priority: rec.Priority, Attempt: rec.Attempt,
 		Action: d.Action.String(), Reason: d.Reason.String(), HTTP: row.HTTP, GRPC: row.GRPC, Detail: d.Detail,
 		Pool: d.Pool, Variant: string(d.Variant), Degraded: d.Degraded,
 		WaitedMS: millis(d.Waited), RetryMS: millis(d.RetryAfter), Policy: d.Policy, Trail: []stepJSON{},

@@ -19,7 +19,7 @@ func TestExplainConforms(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	x := admission.NewExplain(100)
-	r := &admission.Request{ID: "abc", Identity: &identity.Identity{Tenant: "acme"}, Class: policy.Batch, Model: "deepseek-v4"}
+	r := &admission.Request{ID: "abc", Identity: &identity.Identity{Tenant: "acme"}, Class: policy.Batch, Model: "deepseek-v4", Stream: true, Priority: true, Attempt: 2}
 	d := admission.Decide(admission.QuotaTokens, "per-tenant: tokens, used 900 of 1000 per 1m0s")
 	d.RetryAfter = 1500 * time.Millisecond
 	quota := admission.QuotaView{Rule: "per-tenant", Remaining: 100}
@@ -36,7 +36,7 @@ func TestExplain(t *testing.T) {
 	if err := rec.Render(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"abc"`, `"acme"`, "batch", "reject: quota_tokens (HTTP 429, gRPC 8)", "used 900 of 1000", "1.5s", "quota    per-tenant", "900 of 1000"} {
+	for _, want := range []string{`"abc"`, `"acme"`, "batch", "reject: quota_tokens (HTTP 429, gRPC 8)", "used 900 of 1000", "1.5s", "quota    per-tenant", "attempt  2", "has priority", "900 of 1000"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, text.String())
 		}
@@ -53,9 +53,11 @@ func TestExplain(t *testing.T) {
 			Room string
 			OK   bool
 		}
-		End *struct{}
+		End              *struct{}
+		Stream, Priority bool
+		Attempt          int
 	}
-	if err := json.Unmarshal(raw, &back); err != nil || back.Reason != "quota_tokens" || back.HTTP != 429 || back.Retry != 1500 || len(back.Trail) != 1 || back.Trail[0].Room != "quota" || back.End != nil {
+	if err := json.Unmarshal(raw, &back); err != nil || back.Reason != "quota_tokens" || back.HTTP != 429 || back.Retry != 1500 || len(back.Trail) != 1 || back.Trail[0].Room != "quota" || back.End != nil || !back.Stream || !back.Priority || back.Attempt != 2 {
 		t.Errorf("%v: %s", err, raw)
 	}
 }

@@ -95,6 +95,7 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 		return nil, err
 	}
 	h.watch(background, config)
+	h.work.Go(func() { (&seatLog{log: log}).follow(background, h.desk.Snapshot) })
 	return h, nil
 }
 
