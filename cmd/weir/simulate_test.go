@@ -157,12 +157,14 @@ func TestSimulateRefuses(t *testing.T) {
 }
 
 // TestExampleScenarios plays every scenario of the show flat with the policies
-// that it names.
+// that it names, and holds what docs/simulate.md says of the source's claims:
+// its baselines are met, and default meets the claims as far as they hold.
 func TestExampleScenarios(t *testing.T) {
 	files, err := filepath.Glob("../../examples/scenarios/*.yaml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d scenarios, %v", len(files), err)
 	}
+	held := 0
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			out, errs, code := execute(t, "simulate", file, "--json")
@@ -172,6 +174,72 @@ func TestExampleScenarios(t *testing.T) {
 			if list := runs(t, out); len(list) < 3 || !strings.HasSuffix(names(list), "source default") {
 				t.Errorf("policies %s", names(list))
 			}
+			for _, c := range claims() {
+				if c.scenario == filepath.Base(file) {
+					c.hold(t, out)
+					held++
+				}
+			}
 		})
 	}
+	if held != len(claims()) {
+		t.Errorf("%d of %d claims were held against a run", held, len(claims()))
+	}
+}
+
+// claim bounds a figure of a policy's run; beside another policy, as a part of
+// that one's.
+type claim struct {
+	scenario, policy, figure string
+	least, most              float64
+	beside                   string
+}
+
+// claims are H1, H2 and H7. H2's 850 ms and H7's 15 % do not hold, see
+// docs/simulate.md: half of the source's own baseline does, and 10 %.
+func claims() []claim {
+	return []claim{
+		{"pulse.yaml", "no-queue", "burst_admitted", 0.80, 0.84, ""}, // the source's 18 % fail, within 2 points
+		{"pulse.yaml", "default", "burst_admitted", 0.95, 1, ""},
+		{"pulse.yaml", "default", "latency_p99_ms", 0, 580, ""},
+		{"pulse.yaml", "default", "throughput_of_capacity", 0.95, 1.01, ""},
+		{"pulse.yaml", "default", "critical", 0.99, 1, ""},
+		{"tenants.yaml", "one-queue", "latency_p99_ms", 0.9 * 2100, 1.1 * 2100, ""},
+		{"tenants.yaml", "default", "latency_p99_ms", 0, 0.5, "one-queue"},
+		{"tenants.yaml", "default", "critical", 0.99, 1, ""},
+		{"precision.yaml", "default", "goodput_per_s", 1.1, 1.3, "one-precision"},
+		{"precision.yaml", "default", "critical", 1.08, 2, "one-precision"},
+	}
+}
+
+func (c *claim) hold(t *testing.T, out string) {
+	t.Helper()
+	got, of := c.read(t, out, c.policy), 1.
+	if c.beside != "" {
+		of = c.read(t, out, c.beside)
+	}
+	if v := got / of; v < c.least || v > c.most {
+		t.Errorf("%s: %s is %.4g, want %g..%g %s", c.policy, c.figure, v, c.least, c.most, c.beside)
+	}
+}
+
+// read is the figure; "critical" is how much of that class is admitted at the
+// first try.
+func (c *claim) read(t *testing.T, out, policy string) float64 {
+	t.Helper()
+	for _, r := range runs(t, out) {
+		if r["policy"] != policy {
+			continue
+		}
+		v, ok := r[c.figure].(float64)
+		if c.figure == "critical" {
+			critical, _ := r["classes"].(map[string]any)["critical"].(map[string]any)
+			v, ok = critical["admitted_first"].(float64)
+		}
+		if ok {
+			return v
+		}
+	}
+	t.Fatalf("no %s of %s", c.figure, policy)
+	return 0
 }
