@@ -41,8 +41,10 @@ func (s *Sequence) width() int64 { return int64(max(s.Width, 1)) }
 // prompts in chunks: Agrawal et al., Sarathi, 2023): each step yields one
 // token of every sequence that has read its prompt and reads a piece of new
 // prompts, the oldest first; a step takes longer the more sequences run. A
-// sequence starts in order of arrival when the batch has a place and the cache
-// has room for all it may need; until then it waits inside the engine.
+// sequence starts in order of arrival when the batch has a place, the cache
+// has room for all it may need, and the step can read some of its prompt (as
+// in vLLM, whose scheduler stops at the step's token budget); until then it
+// waits inside the engine. So at most one prompt is half read after a step.
 //
 // It has no clock: Begin says how long the coming step takes, Finish ends it.
 // A step costs O(1) for the sequences that only yield, O(log n) for one that
@@ -52,9 +54,9 @@ type Batch struct {
 	rng *rand.Rand
 
 	waiting  fifo
-	reading  fifo  // that have a prompt left to read, in order of their start
-	decoding byEnd // that yield a token each step
-	rate     int64 // tokens that these yield in a step
+	reading  *Sequence // that a step has read a part of; nil = none
+	decoding byEnd     // that yield a token each step
+	rate     int64     // tokens that these yield in a step
 	parts    []part
 	length   time.Duration // of the step under way
 
@@ -102,6 +104,9 @@ func (b *Batch) Leave(s *Sequence) (read, made int) {
 	case waiting:
 		b.load.Waiting--
 	case reading:
+		if b.reading == s {
+			b.reading = nil
+		}
 		b.release(s)
 	case decoding:
 		heap.Remove(&b.decoding, s.at)
@@ -135,21 +140,13 @@ func (b *Batch) release(s *Sequence) {
 // nothing to do. After a step has begun, Finish must follow.
 func (b *Batch) Begin() time.Duration {
 	b.parts = b.parts[:0]
-	b.start()
+	spare := b.cfg.PrefillChunk
+	if b.reading != nil {
+		spare = b.read(b.reading, spare)
+	}
+	spare = b.start(spare)
 	if b.load.Running == 0 {
 		return 0
-	}
-	spare := b.cfg.PrefillChunk
-	for _, s := range b.reading.all() {
-		if s.state != reading {
-			continue
-		}
-		if spare == 0 {
-			break
-		}
-		n := min(s.Prompt-s.read, spare)
-		spare -= n
-		b.parts = append(b.parts, part{s, n})
 	}
 	step := b.cfg.StepBase + time.Duration(b.load.Running)*b.cfg.StepPerSequence +
 		time.Duration(b.cfg.PrefillChunk-spare)*b.cfg.PrefillPerToken
@@ -160,23 +157,28 @@ func (b *Batch) Begin() time.Duration {
 	return b.length
 }
 
-// start lets in who waits, in order, while there is room.
-func (b *Batch) start() {
-	for s := b.waiting.head(waiting); s != nil; s = b.waiting.head(waiting) {
+// start lets in who waits, in order, while there is room and so many tokens to
+// read in the step; it gives those left over.
+func (b *Batch) start(spare int) int {
+	for s := b.waiting.head(); s != nil && spare > 0; s = b.waiting.head() {
 		if b.load.Running >= b.cfg.Running || b.load.KVUsed+s.KV() > b.cfg.KVTokens {
-			return
+			break
 		}
 		b.waiting.pop()
 		b.load.Waiting--
 		b.load.Running++
 		b.load.KVUsed += s.KV()
 		s.state = reading
-		if s.Prompt > 0 {
-			b.reading.push(s)
-		} else {
-			b.parts = append(b.parts, part{s: s})
-		}
+		spare = b.read(s, spare)
 	}
+	return spare
+}
+
+// read lets the coming step read a prompt on; it gives the tokens left over.
+func (b *Batch) read(s *Sequence, spare int) int {
+	n := min(s.Prompt-s.read, spare)
+	b.parts = append(b.parts, part{s, n})
+	return spare - n
 }
 
 // Finish ends the step. It gives the sequences whose first token came with it,
@@ -185,12 +187,12 @@ func (b *Batch) Finish() (first, done []*Sequence) {
 	b.first, b.done = b.first[:0], b.done[:0]
 	b.load.Steps++
 	b.load.Busy += b.length
+	b.reading = nil
 	for _, p := range b.parts {
 		if p.s.state == reading {
 			b.advance(p.s, p.n)
 		}
 	}
-	b.reading.head(reading) // forgets those that have read all
 	b.load.OutputTokens += b.rate
 	for len(b.decoding) > 0 && b.decoding[0].until <= b.load.Steps {
 		s := heap.Pop(&b.decoding).(*Sequence)
@@ -200,11 +202,12 @@ func (b *Batch) Finish() (first, done []*Sequence) {
 	return b.first, b.done
 }
 
-// advance reads n more tokens of a prompt; whoever has read it all yields.
+// advance counts n more tokens of a prompt as read; whoever has read it all yields.
 func (b *Batch) advance(s *Sequence, n int) {
 	s.read += n
 	b.load.PromptTokens += int64(n)
 	if s.read < s.Prompt {
+		b.reading = s
 		return
 	}
 	if s.Output <= 0 {
@@ -244,8 +247,8 @@ func (b *Batch) Yielded() iter.Seq[*Sequence] {
 // Load is the state of the machine, and its counters since the start.
 func (b *Batch) Load() Load { return b.load }
 
-// fifo is a line of sequences; those that left it from the middle are skipped
-// when they reach the head.
+// fifo is a line of sequences; those that left from the middle are skipped when
+// they reach the head.
 type fifo struct {
 	list []*Sequence
 	gone int // of the list's front
@@ -253,14 +256,12 @@ type fifo struct {
 
 func (f *fifo) push(s *Sequence) { f.list = append(f.list, s) }
 
-func (f *fifo) all() []*Sequence { return f.list[f.gone:] }
-
 func (f *fifo) size() int { return len(f.list) - f.gone }
 
-// head is the first one still in this state; nil = nobody.
-func (f *fifo) head(state sequenceState) *Sequence {
+// head is the first one that still waits; nil = nobody.
+func (f *fifo) head() *Sequence {
 	for f.size() > 0 {
-		if s := f.list[f.gone]; s.state == state {
+		if s := f.list[f.gone]; s.state == waiting {
 			return s
 		}
 		f.pop()

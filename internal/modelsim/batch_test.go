@@ -25,7 +25,12 @@ func (s *plainSequence) kv() int64 { return int64(s.prompt + s.output*s.width) }
 
 // step makes one: its length, who got a first token, who is through.
 func (p *plain) step() (length time.Duration, first, done []int) {
-	for len(p.waiting) > 0 && len(p.running) < p.cfg.Running && p.used+p.waiting[0].kv() <= p.cfg.KVTokens {
+	budget := p.cfg.PrefillChunk
+	for _, s := range p.running {
+		budget -= min(budget, s.prompt-s.read)
+	}
+	for budget > 0 && len(p.waiting) > 0 && len(p.running) < p.cfg.Running && p.used+p.waiting[0].kv() <= p.cfg.KVTokens {
+		budget -= min(budget, p.waiting[0].prompt)
 		p.used += p.waiting[0].kv()
 		p.running = append(p.running, p.waiting[0])
 		p.waiting = p.waiting[1:]
