@@ -2,9 +2,6 @@ package queue
 
 import "github.com/weirproxy/weir/policy"
 
-// waitingOf is how many of a class wait.
-func (l *Line) waitingOf(c policy.Class) int { return l.waiting[c] }
-
 // waitingBy is how many of a tenant wait in a class.
 func (l *Line) waitingBy(c policy.Class, tenant string) int {
 	n := l.red.lane.waiting(c, tenant)
@@ -40,7 +37,7 @@ func (l *Line) place(w *Waiter) int {
 	turn := own
 	for _, g := range l.groups {
 		if g != mine {
-			turn += ahead(own, g.leaves[0].len()+g.leaves[1].len(), g.weight, mine.weight)
+			turn += ahead(own, g.len(), g.weight, mine.weight)
 		}
 	}
 	red := l.red.len()
@@ -82,26 +79,18 @@ func (ln *lane) turnOf(c policy.Class) int {
 // wait now, and w, do.
 func (l *Line) portion(w *Waiter) float64 {
 	mine := l.groupOf(w)
-	var weights float64
-	zeros := 0
+	weights, groups := 0.0, 0
 	for _, g := range l.groups {
-		if g != mine && g.leaves[0].root.ready.len() == 0 && g.leaves[1].root.ready.len() == 0 {
-			continue
-		}
-		if weights += g.weight; g.weight == 0 {
-			zeros++
+		if g == mine || g.len() > 0 {
+			weights += g.weight
+			groups++
 		}
 	}
-	part := 1.0
-	switch {
-	case mine.weight > 0:
+	part := 1 / float64(groups)
+	if weights > 0 {
 		part = mine.weight / weights
-	case weights > 0:
-		return 0
-	default:
-		part = 1 / float64(zeros)
 	}
-	if l.split && mine.leaves[1-side(w)].root.ready.len() > 0 {
+	if l.split && mine.leaves[1-side(w)].len() > 0 {
 		part *= mine.leaves[side(w)].weight
 	}
 	return part

@@ -97,7 +97,7 @@ func (l *Line) room(w *Waiter, b Bounds) Refusal {
 		return Full
 	}
 	l.caps.resize(b.Length, &l.cfg)
-	c, all, mine := w.Class, l.waitingOf(w.Class), l.waitingBy(w.Class, w.Tenant)
+	c, all, mine := w.Class, l.waiting[w.Class], l.waitingBy(w.Class, w.Tenant)
 	flows := l.tenantsOf(c)
 	booked, crowds := l.book.standing(c, w.Tenant, flows)
 	share, places := b.Length, float64(l.caps.places[c])
@@ -140,7 +140,7 @@ func (l *Line) owed(c policy.Class) (n int) {
 		if o == c {
 			continue
 		}
-		a, waiting := &l.asks[o], l.waitingOf(o)
+		a, waiting := &l.asks[o], l.waiting[o]
 		if waiting > 0 || a.asked && l.now-a.last <= l.recall() {
 			n += max(0, l.caps.places[o]-waiting)
 		}

@@ -75,7 +75,7 @@ func (p *part) picture(waiting int) Part {
 func (l *Line) Parts() (priority Part, groups []Part) {
 	groups = make([]Part, len(l.groups))
 	for i, g := range l.groups {
-		groups[i] = g.picture(g.leaves[0].len() + g.leaves[1].len())
+		groups[i] = g.picture(g.len())
 		groups[i].Streaming = g.leaves[0].used.Requests
 	}
 	return l.priority.picture(l.priority.len()), groups
@@ -94,6 +94,9 @@ type group struct {
 	leaves [2]leaf // streaming (or all), others
 	heir   *group  // after a change of shape: who holds its seats
 }
+
+// len is how many wait.
+func (g *group) len() int { return g.leaves[0].len() + g.leaves[1].len() }
 
 // live is the group that holds g's seats now.
 func (g *group) live() *group {
@@ -147,7 +150,7 @@ func (l *Line) entitled(w *Waiter) bool {
 	}
 	g := l.groupOf(w)
 	owed := func(p *part, waiting int) bool { return p.short() && int64(waiting) < p.whole-p.used.Requests }
-	return len(l.groups) > 1 && owed(&g.part, g.leaves[0].len()+g.leaves[1].len()) ||
+	return len(l.groups) > 1 && owed(&g.part, g.len()) ||
 		l.favoured(w) && owed(&l.priority.part, l.priority.len())
 }
 
