@@ -59,7 +59,7 @@ func (c *Core) price(now time.Time, p *Plan, l *pool) float64 {
 	if l.breaker.Peek(now, p.Class).Action != breaker.Admit {
 		return math.Inf(1)
 	}
-	latency := l.latency(now)
+	latency := l.speeds.recent(now)
 	if l.load() >= 1 || l.waiting.Load() > 0 {
 		if l.waiting.Load() >= int64(c.length(now, l, &p.Request.Policy.Queue)) {
 			return math.Inf(1)

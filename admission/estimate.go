@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -124,11 +125,7 @@ func (e *Estimator) add(k flowKey) *flow {
 	if len(old) >= maxFlows {
 		return &flow{} // learns for nobody
 	}
-	next := make(map[flowKey]*flow, len(old)+1)
-	for key, f := range old {
-		next[key] = f
-	}
-	f := &flow{}
+	next, f := maps.Clone(old), &flow{}
 	next[k] = f
 	e.flows.Store(&next)
 	return f

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -93,10 +94,7 @@ func (f *floor) keep(key modelKey, m *modelPools) {
 	if len(old) >= maxModels {
 		return
 	}
-	next := make(map[modelKey]*modelPools, len(old)+1)
-	for k, v := range old {
-		next[k] = v
-	}
+	next := maps.Clone(old)
 	next[key] = m
 	f.models.Store(&next)
 }

@@ -164,9 +164,6 @@ func (l *pool) load() float64 {
 	return float64(l.waiting.Load()+l.running.Load()) / float64(l.seats.Load().Requests)
 }
 
-// latency is the pool's recent time to first token (V3); 0 = not known.
-func (l *pool) latency(now time.Time) time.Duration { return l.speeds.recent(now) }
-
 // dice is in [0, 1).
 func (l *pool) dice() float64 {
 	l.diceMu.Lock()

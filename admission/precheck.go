@@ -7,11 +7,11 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Precheck makes the cheap refusals of request_headers:
-// tenant blocked, all reachable breakers open and no lane applies. It takes nothing and changes
-// nothing; the observers hear of a refusal. Pools are
-// reachable that serve a model of the policy which the route leaves open; of
-// a request that names its model already, those of the model.
+// Precheck makes the cheap refusals of request_headers: tenant blocked, all
+// reachable breakers open and no lane applies. It takes nothing and changes
+// nothing; the observers hear of a refusal. Pools are reachable that serve a
+// model of the policy which the route leaves open; of a request that names its
+// model already, those of the model.
 func (d *Desk) Precheck(now time.Time, r *Request) (Decision, bool) {
 	if d.draining.Load() {
 		return d.precheckRefusal(r, Draining, 0), true
@@ -47,7 +47,8 @@ func (d *Desk) Refused(r *Request, dec *Decision) {
 }
 
 // allOpen reports whether the breakers of all pools that the request can
-// reach refuse it and the lanes there (P8) have no room for it, with the mildest state and the shortest wait.
+// reach refuse it and the lanes there (P8) have no room for it, with the
+// mildest state and the shortest wait.
 func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, open bool) {
 	f := c.floor.Load()
 	models := r.Policy.Policy.Models

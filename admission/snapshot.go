@@ -105,7 +105,7 @@ func (c *Core) Stats(now time.Time) []PoolStats {
 func (l *pool) stats(now time.Time) PoolStats {
 	spec := l.spec.Load()
 	s := PoolStats{Name: spec.Name, Variant: spec.Variant, Cluster: spec.Cluster, Breaker: l.breaker.View(now)}
-	s.Lane, s.Latency, s.Speeds = int(l.laned.Load()), l.latency(now), l.speeds.list()
+	s.Lane, s.Latency, s.Speeds = int(l.laned.Load()), l.speeds.recent(now), l.speeds.list()
 	now = l.lock(now)
 	defer l.unlock()
 	s.Line = l.line.Stats(now)

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -120,11 +121,7 @@ func (s *speeds) find(model string) *speed {
 	if m := old[model]; m != nil || len(old) >= maxSpeeds {
 		return m
 	}
-	next := make(map[string]*speed, len(old)+1)
-	for k, v := range old {
-		next[k] = v
-	}
-	m := &speed{}
+	next, m := maps.Clone(old), &speed{}
 	next[model] = m
 	s.models.Store(&next)
 	return m

@@ -97,17 +97,17 @@ func TestSpeedWithoutStreams(t *testing.T) {
 func TestLatencyIsForgotten(t *testing.T) {
 	p := house(1)
 	l := newTestCore(p).floor.Load().order[0]
-	if got := l.latency(start); got != 0 {
+	if got := l.speeds.recent(start); got != 0 {
 		t.Errorf("at first: %s", got)
 	}
 	feed(l.speeds, start, 10, true, 80*ms, 0, ms)
-	within(t, "just learnt", l.latency(start.Add(latencyFor)), 80*ms, 0.001)
-	if got := l.latency(start.Add(latencyFor + 1)); got != 0 {
+	within(t, "just learnt", l.speeds.recent(start.Add(latencyFor)), 80*ms, 0.001)
+	if got := l.speeds.recent(start.Add(latencyFor + 1)); got != 0 {
 		t.Errorf("after %s: %s", latencyFor, got)
 	}
-	within(t, "the clock went back", l.latency(start.Add(-time.Hour)), 80*ms, 0.001)
+	within(t, "the clock went back", l.speeds.recent(start.Add(-time.Hour)), 80*ms, 0.001)
 	feed(l.speeds, start, 1, true, 1, 0, ms) // a first token at once is a value like any other
-	within(t, "a mean that sinks", l.latency(start), 80*ms*10/11, 0.001)
+	within(t, "a mean that sinks", l.speeds.recent(start), 80*ms*10/11, 0.001)
 }
 
 // Whatever ends report, predictions are within bounds and never negative, and

@@ -121,9 +121,9 @@ func (l *pool) shape(config *queue.Config) {
 	l.lane.Store(lane)
 }
 
-// lineConfig is a pool's line; its seats are this replica's share,
-// rounded down, at least one. Its groups are the tiers in their order (P9); there
-// are none where no tier has a share.
+// lineConfig is a pool's line; its seats are this replica's share, rounded
+// down, at least one. Its groups are the tiers in their order (P9); there are
+// none where no tier has a share.
 func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
 	n := int64(max(p.Server.Replicas, 1))
 	c := queue.Config{Price: p.Queue.Price}
