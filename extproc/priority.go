@@ -24,11 +24,8 @@ func judgeStanding(allowed standing, limit *policy.Class, names []string, h head
 	}
 	for _, name := range names {
 		name = strings.ToLower(name)
-		for i := range h {
-			if h[i].name != name {
-				continue
-			}
-			if err := s.lower(name, h[i].value); err != nil {
+		for _, value := range h.values(name) {
+			if err := s.lower(name, value); err != nil {
 				return allowed, err
 			}
 		}
@@ -37,7 +34,7 @@ func judgeStanding(allowed standing, limit *policy.Class, names []string, h head
 }
 
 func (s *standing) lower(name, value string) error {
-	v := strings.ToLower(strings.TrimSpace(value))
+	v := marking(value)
 	if v == "" {
 		return nil
 	}
@@ -52,6 +49,9 @@ func (s *standing) lower(name, value string) error {
 	return fmt.Errorf("header %s: %q is neither a class (critical, standard, batch, 0, 1, 2) nor a colour (red, yellow, green)", name, clip(value))
 }
 
+// marking is a priority header's value as classes and colours are named.
+func marking(value string) string { return strings.ToLower(strings.TrimSpace(value)) }
+
 // asksPriority reports a request with priority (P8): one of its priority
 // headers asks for class critical or colour red, and its token, route and other
 // headers leave it one of the two.
@@ -61,14 +61,9 @@ func asksPriority(s standing, names []string, h header) bool {
 	}
 	for _, name := range names {
 		for _, value := range h.values(strings.ToLower(name)) {
-			asked := standing{class: policy.Batch}
-			v := strings.ToLower(strings.TrimSpace(value))
-			if c, ok := policy.ParseClass(v); ok {
-				asked.class = c
-			} else if c, ok := policy.ParseColour(v); ok {
-				asked.colour = c
-			}
-			if asked.class == policy.Critical || asked.colour == policy.Red {
+			value = marking(value)
+			class, ok := policy.ParseClass(value)
+			if colour, _ := policy.ParseColour(value); ok && class == policy.Critical || colour == policy.Red {
 				return true
 			}
 		}
