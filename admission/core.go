@@ -106,23 +106,12 @@ func (c *Core) spareStore(now time.Time, p *Plan) {
 }
 
 // full offers a plan to a line that has no room, so that the line hears that
-// its class asked. While something is due there, room may come: the plan is not
-// offered, as it would claim its booking for nothing.
+// its class asked.
 func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time.Duration, full bool) {
 	now = l.lock(now)
 	defer l.unlock()
-	waiting := 0
-	for _, n := range l.line.Stats(now).Waiting {
-		waiting += n
-	}
-	next, due := l.line.Next()
-	if waiting == 0 || waiting < b.Length || due && !next.After(now) {
-		return 0, 0, false
-	}
-	offered := l.line.Offer(now, &p.waiter, b)
-	if offered.Refusal == queue.Taken {
-		l.line.Cancel(now, &p.waiter)
-		l.line.Release(now, &p.waiter)
+	offered, full := l.line.Knock(now, &p.waiter, b)
+	if !full {
 		return 0, 0, false
 	}
 	return l.turnedAway(now, p, offered.Refusal), offered.Hint, true
@@ -178,7 +167,7 @@ func (c *Core) Enter(now time.Time, p *Plan, v quota.Verdict) Outcome {
 	case Refused:
 		return c.turnAway(now, p, reason, hint, bounds.Length)
 	case Entered:
-		c.admit(now, p, p.entry(), 0)
+		c.admit(now, p, reason, 0)
 	}
 	return outcome
 }

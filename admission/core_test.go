@@ -148,6 +148,42 @@ func TestFullLineSparesTheStore(t *testing.T) {
 	}
 }
 
+// Asking a full line before the store seats nobody: not who is owed a seat and
+// would have to give it back, and nobody behind it.
+func TestFullLineLosesNobody(t *testing.T) {
+	p := house(10, withQuotas(policy.Limit{Unit: policy.Concurrency, Max: 1000}), func(p *policy.Policy) {
+		for i := range p.Pools {
+			p.Pools[i].Seats.Tokens = 1000
+		}
+		for i := range p.Classes {
+			p.Classes[i].Variant = policy.FP16
+		}
+		p.Tiers = []policy.Tier{{Name: "gold", Weight: 1, Share: 0.5}, {Name: "silver", Weight: 1, Share: 0.5}}
+		p.Queue.Length = policy.Length{Min: 2, Max: 2}
+	})
+	core, e := newTestCore(p), effective(t, p)
+	plan := func(id, tier string, class policy.Class, prompt, output int64) *Plan {
+		r := ask(e, id, "t", class)
+		r.Identity.Tier, r.Prompt, r.MaxOut = tier, 4*prompt, output
+		return core.Plan(start, r)
+	}
+	core.Enter(start, plan("held", "silver", policy.Standard, 600, 100), allowed)
+	core.Enter(start, plan("large", "gold", policy.Critical, 300, 100), allowed) // does not fit
+	small := plan("small", "gold", policy.Standard, 50, 60)                      // behind it
+	if core.Enter(start, small, allowed) != InTheLine {
+		t.Fatal(small.Decision.Reason)
+	}
+	owed := plan("owed", "gold", policy.Critical, 10, 10) // quick, and fits
+	if owed.Refused() {
+		t.Fatal(owed.Decision.Reason)
+	}
+	core.Abandon(start, owed, StoreUnavailable)
+	decided, _ := core.Advance(start.Add(200*time.Millisecond), "chat-fp16")
+	if len(decided) != 2 || decided[1] != small || small.Refused() {
+		t.Errorf("%d decided, the small one as %s: want it seated when the large one goes", len(decided), small.Decision.Reason)
+	}
+}
+
 // Two pools of one precision share by load.
 func TestLeastLoadedPool(t *testing.T) {
 	p := house(10, func(p *policy.Policy) {

@@ -65,6 +65,18 @@ func (s *storm) policy() *policy.Policy {
 		p.Queue.MaxHeldBytes = 5000 + r.Int64N(10000)
 		p.RetryAfter.Share = ratio(1)
 		p.Variants.ByCost = r.IntN(2) == 0
+		if r.IntN(2) == 0 { // claims to make: a full line is asked before the store
+			p.Quotas = []policy.QuotaRule{{Name: "all", By: []string{"tenant"}, Limits: []policy.Limit{{Unit: policy.Concurrency, Max: 1000}}}}
+		}
+		if r.IntN(2) == 0 { // all classes in one line
+			for i := range p.Classes {
+				p.Classes[i].Variant = policy.FP16
+			}
+		}
+		if r.IntN(3) == 0 {
+			p.Pools[0].Adaptive = &policy.Adaptive{Min: 1 + r.Int64N(3), Max: 4 + r.Int64N(20), TTFT: time.Duration(r.IntN(500)) * time.Millisecond}
+		}
+		p.Queue.Watchdog = policy.Watchdog{After: time.Duration(r.IntN(3)) * time.Second, Step: 0.2, Max: ratio(1)}
 		if r.IntN(3) == 0 {
 			p.NonStreaming = &policy.NonStreaming{Variant: policy.FP16, MaxWait: time.Duration(r.IntN(200)) * time.Millisecond}
 		}

@@ -39,6 +39,17 @@ func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered {
 	return Offered{Position: place}
 }
 
+// Knock is an Offer to a line that has no room for w, so that it is certain to
+// refuse. False: there may be room, or something is due that may make some;
+// then nothing has changed.
+func (l *Line) Knock(now time.Time, w *Waiter, b Bounds) (Offered, bool) {
+	next, due := l.Next()
+	if l.total == 0 || l.total < b.Length || due && !next.After(now) || l.entitled(w) {
+		return Offered{}, false
+	}
+	return l.Offer(now, w, b), true
+}
+
 // turnAway makes the refusals that no seat would change, and prepares w.
 func (l *Line) turnAway(w *Waiter) Refusal {
 	if w.state != outside || w.Class >= policy.NumClasses {

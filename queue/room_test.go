@@ -218,3 +218,50 @@ func TestPredictByFairOrder(t *testing.T) {
 		t.Fatalf("predicted %v and %v, want 100ms (turn 1) and 10.1s (turn 101)", crit, batch)
 	}
 }
+
+// Who knocks at a full line is refused as by an Offer; where there may be room
+// it is left as it is.
+func TestKnock(t *testing.T) {
+	two := Bounds{Length: 2}
+	l, _ := full(t, standardConfig(1, 0))
+	w := waiter(policy.Critical, "w")
+	if _, refused := l.Knock(at(0), w, two); refused {
+		t.Error("refused by an empty line")
+	}
+	mustWait(t, l, at(0), waiter(policy.Critical, "a"), two)
+	mustWait(t, l, at(0), waiter(policy.Batch, "b"), two)
+	if o, refused := l.Knock(at(0), w, two); !refused || o.Refusal != Full || o.Hint <= 0 {
+		t.Errorf("knock at a full line = %+v, %v, want Full with a hint", o, refused)
+	}
+	if _, refused := l.Knock(at(0), w, Bounds{Length: 3}); refused {
+		t.Error("refused where a place is free")
+	}
+	if _, refused := l.Knock(at(200*ms), w, two); refused {
+		t.Error("refused when a place is about to come free")
+	}
+}
+
+// Who may wait though the line is full is not asked to prove it: to seat it
+// and to take the seat back would let others go first unheard.
+func TestKnockOfTheEntitled(t *testing.T) {
+	c := standardConfig(10, 1000)
+	c.Shares.Groups = []Group{{Share: 0.5}, {Share: 0.5}}
+	l := New(c, nil)
+	offer := func(class policy.Class, group int, tokens int64, late time.Duration) *Waiter {
+		w := waiter(class, "t")
+		w.Group, w.Tokens, w.Handicap = group, tokens, late
+		l.Offer(at(0), w, Bounds{Length: 2})
+		return w
+	}
+	offer(policy.Standard, 1, 700, 0)
+	offer(policy.Critical, 0, 400, 100*ms) // does not fit, so
+	small := offer(policy.Standard, 0, 100, 0)
+	w := waiter(policy.Critical, "t") // goes before it, and fits
+	w.Tokens = 20
+	if _, refused := l.Knock(at(0), w, Bounds{Length: 2}); refused {
+		t.Error("refused, though its group is owed a seat")
+	}
+	if exits := l.Advance(at(200 * ms)); len(exits) != 2 || exits[1].Waiter != small || !exits[1].Granted {
+		t.Errorf("exits %+v, want the large one expired and the small one granted", exits)
+	}
+}
