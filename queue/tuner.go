@@ -62,9 +62,10 @@ const (
 //   - Room. Seats are added while all are in use and wanted, hardly anybody
 //     waits in the engine, KV use leaves room for more of the same kind (a
 //     gradient: used * kvFull / KV), and first tokens come well in time: 12 %
-//     a second until the first cut, and after one up to half of what there was
-//     before it (slow start: Jacobson, SIGCOMM 1988), then slowly, and faster
-//     the longer it does no harm.
+//     a second until the first cut (half of that once it was tight for a
+//     moment), and after one up to half of what there was before it (slow
+//     start: Jacobson, SIGCOMM 1988), then slowly, and faster the longer it
+//     does no harm.
 //   - Else the number stays; also when nothing fresh is known.
 //
 // A decision goes only by evidence younger than the last change: samples taken
@@ -154,7 +155,7 @@ func (t *Tuner) Tune(now time.Time, l Look) int64 {
 		t.shrink(now, l, over)
 	case !l.Full:
 	case t.tight(l, f):
-		t.pace = max(t.pace/2, paceSlow)
+		t.slow()
 	case t.sure(l):
 		t.grow(now, l, f)
 	}
@@ -317,6 +318,16 @@ func (t *Tuner) shrink(now time.Time, l Look, over float64) {
 func (t *Tuner) tight(l Look, f firsts) bool {
 	n, mean, ok := t.standing()
 	return t.late || ok && max(n, mean) > t.few(f)/2 || t.cap(l) <= t.seats
+}
+
+// slow lets growth begin again slowly; before the first cut, with half the pace
+// at least: a few who wait for a moment do not tell that the end is near.
+func (t *Tuner) slow() {
+	least := paceSlow
+	if t.cut.IsZero() {
+		least = paceFast / 2
+	}
+	t.pace = max(t.pace/2, min(t.pace, least))
 }
 
 // hurried says that first tokens come so late that more seats would do harm.

@@ -29,7 +29,7 @@ func TestTunerFindsTheBest(t *testing.T) {
 			whole, half := best(c, c.engines), best(c, halved(c))
 			t.Logf("best %v, of half the engines %v", whole, half)
 			for _, h := range hears {
-				for seed := range uint64(2) {
+				for seed := range uint64(4) {
 					var tuner queue.Tuner
 					tuner.Configure(c.bounds)
 					p := newPlant(seed, c.draw, c.engines...)
@@ -60,23 +60,20 @@ func (c *trial) judge(t *testing.T, name string, p *plant, tuner *queue.Tuner, b
 	rate := float64(p.tokens()-before) / 90 / b.rate
 	ttft := p.p95(from+10*time.Second, p.now)
 	t.Logf("%s%d, then %d..%d (swing %.2f), rate %.2f, ttft %v", name, seats[0], slices.Min(seats), slices.Max(seats), swing(seats[15:]), rate, ttft.Round(time.Millisecond))
-	if c.late && !first {
-		seats = seats[60:]
+	most, free := 0.2, false
+	if c.rough {
+		most, free = 0.3, !engine || !first
 	}
-	if !b.near(seats[0]) {
+	if !free && !b.near(seats[0]) {
 		t.Errorf("%s%d seats, best are %v", name, seats[0], b)
 	}
-	if d := swing(seats[15:]); d > 0.2 && d*float64(seats[0]) > 2 {
+	if d := swing(seats[15:]); d > most && d*float64(seats[0]) > 2 {
 		t.Errorf("%sswings by %.0f %%", name, 100*d)
 	}
 	if rate < 0.9 {
 		t.Errorf("%s%.2f of the best rate", name, rate)
 	}
-	limit := c.bounds.TTFT
-	if !engine {
-		limit = time.Duration(max(c.slack, 1) * float64(limit))
-	}
-	if first && ttft > limit {
+	if limit := time.Duration(max(c.slack, 1) * float64(c.bounds.TTFT)); first && !free && ttft > limit {
 		t.Errorf("%sp95 of time to first token is %v, want at most %v", name, ttft, limit)
 	}
 	if slices.Min(seats) < c.bounds.Min || slices.Max(seats) > c.bounds.Max {
