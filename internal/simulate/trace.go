@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -63,10 +64,13 @@ type Call struct {
 
 // Bounds of a trace in memory. A log is written in the order in which
 // requests end; within reorder lines the order of their starts is restored.
+// Of a line its values alone are kept.
 const (
 	maxLine   = 1 << 20
 	reorder   = 1 << 15
 	maxTokens = 10_000_000
+	maxStamp  = 4e9     // seconds, either way: two such are less than a Duration apart
+	farAway   = 1 << 62 // nanoseconds: later counts as this
 )
 
 // TraceReader reads a trace line by line. It is not safe for concurrent use.
@@ -168,7 +172,7 @@ func (r *TraceReader) Next() (Call, error) {
 	if !r.started {
 		r.started, r.zero = true, raw.stamp
 	}
-	at := time.Duration(float64(raw.stamp-r.zero) / r.speed)
+	at := time.Duration(min(float64(raw.stamp-r.zero)/r.speed, farAway))
 	r.last = max(r.last, at)
 	raw.At = r.last
 	return raw.Call, nil
@@ -270,11 +274,11 @@ func (raw *rawCall) set(column, text string) (err error) {
 	case "at":
 		return raw.setAt(text)
 	case "tenant":
-		raw.Tenant = text
+		raw.Tenant, err = named(column, text)
 	case "tier":
-		raw.Tier = text
+		raw.Tier, err = named(column, text)
 	case "model":
-		raw.Model = text
+		raw.Model, err = named(column, text)
 	case "class":
 		class, ok := policy.ParseClass(text)
 		if !ok {
@@ -306,6 +310,11 @@ func (raw *rawCall) set(column, text string) (err error) {
 	return err
 }
 
+// named is a name that weir would take, without the line that it stands in.
+func named(column, text string) (string, error) {
+	return strings.Clone(text), identity.CheckName(column, text)
+}
+
 // bytesPerToken turns the length of a body into tokens where no count is
 // known.
 const bytesPerToken = 4
@@ -328,7 +337,7 @@ func tokens(column, text string, otherwise int64) (int64, error) {
 
 // setAt takes seconds or an RFC 3339 date.
 func (raw *rawCall) setAt(text string) error {
-	if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(f) && math.Abs(f) < 9e9 {
+	if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(f) && math.Abs(f) < maxStamp {
 		raw.stamp = time.Duration(f * float64(time.Second))
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -151,6 +152,8 @@ func TestBadLines(t *testing.T) {
 		{"a.csv", "at,stream\n1,true\n", "2,maybe", "a.csv:3: stream: must be true or false"},
 		{"a.csv", "at,max_tokens\n1,5\n", "2,-5", "a.csv:3: max_tokens: must be a whole number between 0 and"},
 		{"a.csv", "at,max_tokens\n1,5\n", "2," + strings.Repeat("9", maxLine), "a.csv:3: is longer than"},
+		{"a.csv", "at,tenant\n1,a\n", "2,a\x00b", "a.csv:3: tenant: character U+0000"},
+		{"a.csv", "at,model\n1,a\n", "2," + strings.Repeat("m", 1000), "a.csv:3: model: 1000 bytes, at most 256"},
 		{"a.csv", "at,max_tokens\n1,5\n", "NaN,1", "a.csv:3: at: must be seconds"},
 		{"a.log", `{"start": 1}` + "\n", "[2026-11-30 09:00:00][info] starting", "a.log:2: is not a JSON object"},
 		{"a.log", `{"start": 1}` + "\n", `{"code": 200}`, "a.log:2: at: is missing"},
@@ -227,6 +230,43 @@ func TestTraceIsInOrderAndBounded(t *testing.T) {
 	}
 	if want := time.Duration(latest-first) * time.Second; got != n || last != want {
 		t.Errorf("%d calls, want %d; the last at %v, want %v", got, n, last, want)
+	}
+}
+
+// TestHugeTimes plays a call of another century as far away, at any speed, and
+// never as come already.
+func TestHugeTimes(t *testing.T) {
+	for _, text := range []string{"at\n-3999999999\n3999999999\n", "at\n1970-01-01T00:00:00Z\n2200-12-31T00:00:00Z\n"} {
+		for _, speed := range []float64{0.001, 1} {
+			r, err := traceOf(t, "a.csv", text, false, TraceFile{Speed: speed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if calls, err := all(r); err != nil || len(calls) != 2 || calls[1].At < 100*365*24*time.Hour {
+				t.Errorf("%q at speed %v: %v, %v, want the second one more than a century later", text, speed, calls, err)
+			}
+		}
+	}
+}
+
+// TestLongLinesAreNotKept holds many lines that are long for no good reason.
+func TestLongLinesAreNotKept(t *testing.T) {
+	const n, long = 200, 1 << 19
+	text := "at,tenant\n" + strings.Repeat(strings.Repeat("0", long)+"1,acme\n", n)
+	r, err := traceOf(t, "a.csv", text, false, TraceFile{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	if _, err := r.Next(); err != nil || len(r.ahead) != n-1 {
+		t.Fatalf("%d lines are held, %v", len(r.ahead), err)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > n*long/10 {
+		t.Errorf("%d lines of %d bytes take %d bytes", n, long, grown)
 	}
 }
 
