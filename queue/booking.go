@@ -7,7 +7,7 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Numbers of the book of appointments.
+// Numbers of the book.
 const (
 	cells     = 256         // counters of a page: its resolution is Max / 254
 	quanta    = 4096        // bookings of a flow nearer than Max / quanta share a slot
@@ -18,7 +18,7 @@ const (
 	turnLimit = 0.95        // and that the fair turns of flows may book it to
 )
 
-// book is the line's book of appointments: it makes retry hints true (Q5-Q7).
+// book is the line's book of slots: it makes retry hints true (Q5-Q7).
 // A caller who is refused is given a slot, the instant at which it would be
 // let in, and who comes back in its slot goes before newcomers.
 //
@@ -77,30 +77,6 @@ type page struct {
 	weight float64 // of the flows
 }
 
-// booker is a flow that has bookings.
-type booker struct {
-	name   string
-	class  policy.Class
-	page   int
-	weight float64
-	slots  []slotted // in order; those before head are gone
-	head   int
-	due    int           // slots[head:due] are due
-	undue  int           // bookings in slots[due:]
-	last   time.Duration // its latest booking
-	marked bool          // its callers say that they come back
-	pos    int           // in the heap of events
-}
-
-func (k *booker) place(i int) { k.pos = i }
-
-// slotted is one slot with its bookings.
-type slotted struct {
-	at    time.Duration
-	since time.Duration // when the first of them was refused first
-	n     int32
-}
-
 // shape sets the book's times. Bookings stay.
 func (b *book) shape(c Booking) {
 	b.cfg = c
@@ -137,8 +113,8 @@ func (b *book) mark(k *booker, at time.Duration, n int32) {
 	b.all.add(cell, n)
 }
 
-// appointment is what a caller asks of the book. Rates are seats a second.
-type appointment struct {
+// enquiry is what a caller asks of the book. Rates are seats a second.
+type enquiry struct {
 	class  policy.Class
 	group  int
 	tenant string
@@ -160,17 +136,17 @@ type appointment struct {
 // pace is the rate at which one of so many flows of a page may book, max-min
 // fair: what the others do not ask for, and not less than an equal part. Of
 // those refused, the flow is taken to be as many as of those who have booked.
-func (a *appointment) pace(ahead, total, flows int) float64 {
-	others := a.asked - a.refused*float64(ahead)/float64(max(1, total))
-	return max(a.rate/float64(max(flows, a.flows)), a.rate-others)
+func (e *enquiry) pace(ahead, total, flows int) float64 {
+	others := e.asked - e.refused*float64(ahead)/float64(max(1, total))
+	return max(e.rate/float64(max(flows, e.flows)), e.rate-others)
 }
 
 // add books a slot; false = there is none within Max.
-func (b *book) add(now time.Duration, a *appointment) (time.Duration, bool) {
-	k := b.flows[a.class][a.tenant]
-	index := a.group*policy.NumClasses + int(a.class)
+func (b *book) add(now time.Duration, e *enquiry) (time.Duration, bool) {
+	k := b.flows[e.class][e.tenant]
+	index := e.group*policy.NumClasses + int(e.class)
 	if k != nil {
-		if index = k.page; a.again && k.undue > 0 {
+		if index = k.page; e.again && k.undue > 0 {
 			return k.last, true
 		}
 	}
@@ -178,25 +154,25 @@ func (b *book) add(now time.Duration, a *appointment) (time.Duration, bool) {
 		b.pages = append(b.pages, page{})
 	}
 	p := &b.pages[index]
-	from, ahead, had := a.first, 0, 0.0
+	from, ahead, had := e.first, 0, 0.0
 	if k != nil {
 		ahead, had = k.undue, k.weight
-		from = max(from, plus(k.last, seconds(1/a.pace(ahead, p.total, p.flows))))
+		from = max(from, plus(k.last, seconds(1/e.pace(ahead, p.total, p.flows))))
 	}
-	weights, share := p.weight-had+a.weight, b.share(a)
-	turn := plus(a.first, seconds(float64(ahead+1)*weights/a.weight/share))
+	weights, share := p.weight-had+e.weight, b.share(e)
+	turn := plus(e.first, seconds(float64(ahead+1)*weights/e.weight/share))
 	at := min(
-		b.room(&p.counts, now, a.first, from, share, true),
-		b.room(&p.counts, now, a.first, max(from, turn), a.rate*turnLimit, false))
-	at = b.room(&b.all, now, a.first, at, a.all, false)
+		b.room(&p.counts, now, e.first, from, share, true),
+		b.room(&p.counts, now, e.first, max(from, turn), e.rate*turnLimit, false))
+	at = b.room(&b.all, now, e.first, at, e.all, false)
 	if at > plus(now, b.cfg.Max) {
 		return 0, false
 	}
 	if k == nil {
-		k = b.enter(a, index)
+		k = b.enter(e, index)
 	}
-	p.weight, k.weight = weights, a.weight
-	b.write(k, at, a.since)
+	p.weight, k.weight = weights, e.weight
+	b.write(k, at, e.since)
 	return at, true
 }
 
@@ -218,15 +194,15 @@ func (b *book) standing(c policy.Class, tenant string, flows int) (booked, crowd
 // classes of its group that have bookings, of the Share of the group's rate,
 // as far as that leaves newcomers of the class something; and not less than
 // the Share of its own rate.
-func (b *book) share(a *appointment) float64 {
+func (b *book) share(e *enquiry) float64 {
 	weights := 0.0
-	for c := range a.weights {
-		if policy.Class(c) == a.class || b.books(policy.Class(c)) {
-			weights += a.weights[c]
+	for c := range e.weights {
+		if policy.Class(c) == e.class || b.books(policy.Class(c)) {
+			weights += e.weights[c]
 		}
 	}
 	part := float64(b.cfg.Share)
-	return max(a.rate*part, min(a.rate*pageLimit, a.grouped*part*a.weights[a.class]/weights))
+	return max(e.rate*part, min(e.rate*pageLimit, e.grouped*part*e.weights[e.class]/weights))
 }
 
 // room is the first instant not before from at which one more booking leaves c
@@ -251,116 +227,6 @@ func (b *book) room(c *counts, now, first, from time.Duration, rate float64, eve
 		from = time.Duration(cell+1) * b.width
 	}
 	return from
-}
-
-// enter makes a flow known.
-func (b *book) enter(a *appointment, index int) *booker {
-	var k *booker
-	if n := len(b.spare); n > 0 {
-		k, b.spare = b.spare[n-1], b.spare[:n-1]
-	} else {
-		k = &booker{}
-	}
-	*k = booker{name: a.tenant, class: a.class, page: index, slots: k.slots[:0]}
-	if b.flows[a.class] == nil {
-		b.flows[a.class] = make(map[string]*booker)
-	}
-	b.flows[a.class][a.tenant] = k
-	b.pages[index].flows++
-	return k
-}
-
-// write puts a booking behind the flow's others.
-func (b *book) write(k *booker, at, since time.Duration) {
-	k.last = at
-	if i := len(k.slots) - 1; i >= k.due && at-k.slots[i].at < b.cfg.Max/quanta {
-		k.slots[i].n++
-		b.count(k, k.slots[i].at, 1)
-		return
-	}
-	b.count(k, at, 1)
-	if k.head > len(k.slots)/2 {
-		n := copy(k.slots, k.slots[k.head:])
-		k.slots, k.due, k.head = k.slots[:n], k.due-k.head, 0
-	}
-	k.slots = append(k.slots, slotted{at, since, 1})
-	if len(k.slots) == 1 {
-		b.events.push(at, 0, k)
-	} else {
-		b.schedule(k)
-	}
-}
-
-// take claims a booking of the flow that is due, and tells since when its
-// caller has been waiting. In a flow whose callers mark their returns, others
-// claim only what such a caller should have come for already.
-func (b *book) take(now time.Duration, c policy.Class, tenant string, marked bool) (since time.Duration, ok bool) {
-	k := b.flows[c][tenant]
-	if k == nil {
-		return 0, false
-	}
-	k.marked = k.marked || marked
-	if k.head == k.due || k.marked && !marked && now-k.slots[k.head].at <= late {
-		return 0, false
-	}
-	s := &k.slots[k.head]
-	since = s.since
-	b.stats[c].Due--
-	b.stats[c].Claimed++
-	if s.n--; s.n == 0 {
-		b.drop(k)
-	}
-	return since, true
-}
-
-// pass does what became due until now: slots begin, and are forgotten.
-func (b *book) pass(now time.Duration) {
-	for b.events.len() > 0 && b.events.min().key <= now {
-		k := b.events.min().item
-		st := &b.stats[k.class]
-		if k.due < len(k.slots) && k.slots[k.due].at <= now {
-			s := k.slots[k.due]
-			k.due++
-			b.count(k, s.at, -s.n)
-			st.Due += int(s.n)
-			b.schedule(k)
-			continue
-		}
-		n := int(k.slots[k.head].n)
-		st.Due -= n
-		st.Lapsed += uint64(n)
-		b.drop(k)
-	}
-}
-
-// schedule tells when pass has to look at the flow.
-func (b *book) schedule(k *booker) {
-	next := never
-	if k.head < k.due {
-		next = plus(k.slots[k.head].at, b.cfg.Grace+b.cfg.Max/quanta+1)
-	}
-	if k.due < len(k.slots) {
-		next = min(next, k.slots[k.due].at)
-	}
-	b.events.fix(k.pos, next, 0)
-}
-
-// drop forgets the flow's first slot, and the flow with its last.
-func (b *book) drop(k *booker) {
-	if k.head++; k.head < len(k.slots) {
-		b.schedule(k)
-		return
-	}
-	b.events.remove(k.pos)
-	delete(b.flows[k.class], k.name)
-	p := &b.pages[k.page]
-	p.weight -= k.weight
-	if p.flows--; p.flows == 0 {
-		p.weight = 0 // whatever rounding left
-	}
-	if len(b.spare) < spares && cap(k.slots) <= 64 {
-		b.spare = append(b.spare, k)
-	}
 }
 
 // clear ends all bookings.

@@ -8,10 +8,10 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// appoint is a caller's wish: class standard alone, a pool of 100 seats a
+// enquire makes a caller's enquiry: class standard alone, a pool of 100 seats a
 // second whose line takes 100 ms.
-func appoint(now time.Duration, tenant string) *appointment {
-	return &appointment{
+func enquire(now time.Duration, tenant string) *enquiry {
+	return &enquiry{
 		class: policy.Standard, tenant: tenant, weight: 1, since: now, first: now + 100*ms,
 		rate: 100, grouped: 100, all: 100, weights: [policy.NumClasses]float64{3, 2, 1},
 	}
@@ -23,7 +23,7 @@ func newBook() *book {
 	return b
 }
 
-func mustBook(t *testing.T, b *book, now time.Duration, a *appointment) time.Duration {
+func mustBook(t *testing.T, b *book, now time.Duration, a *enquiry) time.Duration {
 	t.Helper()
 	at, ok := b.add(now, a)
 	if !ok || at < a.first || at > now+time.Minute {
@@ -36,7 +36,7 @@ func mustBook(t *testing.T, b *book, now time.Duration, a *appointment) time.Dur
 func TestSlotsFollowEachOther(t *testing.T) {
 	b := newBook()
 	for i := range 400 {
-		at := mustBook(t, b, 0, appoint(0, fmt.Sprint("t", i)))
+		at := mustBook(t, b, 0, enquire(0, fmt.Sprint("t", i)))
 		if want := 100*ms + time.Duration(i+1)*20*ms; at < want-20*ms || at > want+20*ms {
 			t.Fatalf("the slot of number %d is %v, want %v", i, at, want)
 		}
@@ -49,7 +49,7 @@ func TestBookIsBounded(t *testing.T) {
 	b := newBook()
 	last, n := time.Duration(0), 0
 	for range 100000 {
-		at, ok := b.add(0, appoint(0, "flood"))
+		at, ok := b.add(0, enquire(0, "flood"))
 		if !ok {
 			continue
 		}
@@ -62,7 +62,7 @@ func TestBookIsBounded(t *testing.T) {
 	if n < 2900 || n > 6000 || len(k.slots) > quanta {
 		t.Errorf("%d bookings, %d slots of 24 bytes", n, len(k.slots))
 	}
-	if allocs := testing.AllocsPerRun(1000, func() { b.add(0, appoint(0, "flood")) }); allocs != 0 {
+	if allocs := testing.AllocsPerRun(1000, func() { b.add(0, enquire(0, "flood")) }); allocs != 0 {
 		t.Errorf("a refusal allocates %v times", allocs)
 	}
 	b.pass(time.Hour)
@@ -79,18 +79,18 @@ func TestBookIsBounded(t *testing.T) {
 func TestFloodMovesNoOther(t *testing.T) {
 	b := newBook()
 	for range 10000 {
-		b.add(0, appoint(0, "flood"))
+		b.add(0, enquire(0, "flood"))
 	}
-	if at := mustBook(t, b, 0, appoint(0, "small")); at > 100*ms+2*20*ms {
+	if at := mustBook(t, b, 0, enquire(0, "small")); at > 100*ms+2*20*ms {
 		t.Errorf("the first of two flows is told %v", at)
 	}
-	heavy := appoint(0, "heavy")
+	heavy := enquire(0, "heavy")
 	heavy.weight = 8
 	if at := mustBook(t, b, 0, heavy); at > 100*ms+30*ms { // 10/8 turns
 		t.Errorf("one of eight times the weight is told %v", at)
 	}
 	for i := range 3000 {
-		b.add(0, appoint(0, fmt.Sprint("t", i)))
+		b.add(0, enquire(0, fmt.Sprint("t", i)))
 	}
 	due := 0
 	for now := time.Duration(0); now < time.Minute; now += 100 * ms {
@@ -121,7 +121,7 @@ func TestClaims(t *testing.T) {
 		{"another class", policy.Batch, "a", slot, false},
 	} {
 		b := newBook()
-		if at := mustBook(t, b, 0, appoint(0, "a")); at != slot {
+		if at := mustBook(t, b, 0, enquire(0, "a")); at != slot {
 			t.Fatalf("slot %v", at)
 		}
 		b.pass(c.at)
@@ -139,7 +139,7 @@ func TestClaims(t *testing.T) {
 func TestMarkedFlow(t *testing.T) {
 	b := newBook()
 	for range 3 {
-		mustBook(t, b, 0, appoint(0, "a"))
+		mustBook(t, b, 0, enquire(0, "a"))
 	}
 	b.pass(time.Second)
 	if _, ok := b.take(time.Second, policy.Standard, "a", false); !ok {
@@ -161,17 +161,17 @@ func TestMarkedFlow(t *testing.T) {
 func TestReshapedBook(t *testing.T) {
 	b := newBook()
 	for range 100 {
-		mustBook(t, b, 0, appoint(0, "a"))
+		mustBook(t, b, 0, enquire(0, "a"))
 	}
 	b.shape(Booking{Share: 0.5, Grace: time.Second, Max: 10 * time.Second})
 	if n := b.stats[policy.Standard].Outstanding; n != 100 || b.all.total != 100 {
 		t.Errorf("%d outstanding, %d counted", n, b.all.total)
 	}
-	if at := mustBook(t, b, 0, appoint(0, "a")); at < 1900*ms {
+	if at := mustBook(t, b, 0, enquire(0, "a")); at < 1900*ms {
 		t.Errorf("slot %v, behind 100 at 50 a second", at)
 	}
 	b.clear()
-	if at := mustBook(t, b, 0, appoint(0, "a")); at != 120*ms || b.stats[policy.Standard].Outstanding != 1 {
+	if at := mustBook(t, b, 0, enquire(0, "a")); at != 120*ms || b.stats[policy.Standard].Outstanding != 1 {
 		t.Errorf("slot %v of an empty book: %+v", at, b.stats)
 	}
 }

@@ -19,7 +19,7 @@ func TestBookCountsEveryBookingOnce(t *testing.T) {
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			now += time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * ms
 			b.pass(now)
-			a := appoint(now, fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "tenant")))
+			a := enquire(now, fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "tenant")))
 			a.class = policy.Class(rapid.IntRange(0, 2).Draw(t, "class"))
 			a.group = rapid.IntRange(0, 1).Draw(t, "group")
 			a.weight = rapid.Float64Range(minWeight, 100).Draw(t, "weight")

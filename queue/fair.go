@@ -156,8 +156,8 @@ func (l *level) forget(f *flow) {
 
 // reset ends a busy period: nobody is ready, so nobody is owed anything.
 func (l *level) reset() {
-	for i := range l.debt.slots {
-		l.forget(l.debt.slots[i].item)
+	for i := range l.debt.entries {
+		l.forget(l.debt.entries[i].item)
 	}
 	l.debt.clear()
 	l.v, l.weight, l.credit = 0, 0, 0
@@ -166,12 +166,12 @@ func (l *level) reset() {
 // rebase lets all ready flows start anew from v: the price has changed, and
 // tags of two prices cannot be compared.
 func (l *level) rebase() {
-	for i := range l.debt.slots {
-		l.forget(l.debt.slots[i].item)
+	for i := range l.debt.entries {
+		l.forget(l.debt.entries[i].item)
 	}
 	l.debt.clear()
 	l.credit = 0
-	flows := append([]slot[float64, *flow](nil), l.ready.slots...)
+	flows := append([]keyed[float64, *flow](nil), l.ready.entries...)
 	l.ready.clear()
 	for _, s := range flows {
 		s.item.tag = l.v

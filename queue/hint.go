@@ -54,28 +54,28 @@ func (l *Line) hint(w *Waiter, since time.Duration) time.Duration {
 	if !l.book.open() || l.draining || w.Class >= policy.NumClasses {
 		return first
 	}
-	a := appointment{
+	e := enquiry{
 		class: w.Class, group: w.Group, tenant: w.Tenant, weight: weightOf(w),
 		again: w.Returns, since: since, first: l.now + first, all: l.drain.rate(l.usable.Requests),
 	}
-	if a.group < 0 || a.group >= len(l.groups) {
-		a.group = len(l.groups) - 1
+	if e.group < 0 || e.group >= len(l.groups) {
+		e.group = len(l.groups) - 1
 	}
 	for c, n := range l.cfg.Weights {
-		a.weights[c] = float64(max(1, n))
+		e.weights[c] = float64(max(1, n))
 	}
 	portion := max(minPortion, l.portion(w))
-	a.grouped = a.all * portion
-	a.rate = a.grouped * l.drain.share(w.Class, a.weights, &l.book.stats)
-	a.asked = a.grouped * l.drain.per(l.drain.asked[w.Class])
-	a.refused = a.grouped * l.drain.per(l.drain.refused[w.Class])
-	a.flows = int(portion * float64(l.tenantsOf(w.Class)))
-	at, ok := l.book.add(l.now, &a)
+	e.grouped = e.all * portion
+	e.rate = e.grouped * l.drain.share(w.Class, e.weights, &l.book.stats)
+	e.asked = e.grouped * l.drain.per(l.drain.asked[w.Class])
+	e.refused = e.grouped * l.drain.per(l.drain.refused[w.Class])
+	e.flows = int(portion * float64(l.tenantsOf(w.Class)))
+	at, ok := l.book.add(l.now, &e)
 	if !ok {
 		return l.book.cfg.Max - l.spread(l.book.cfg.Max/2)
 	}
 	hint := at - l.now
-	return min(l.book.cfg.Max, hint+l.spread(min(hint/8, seconds(1/a.rate))))
+	return min(l.book.cfg.Max, hint+l.spread(min(hint/8, seconds(1/e.rate))))
 }
 
 // minPortion keeps the rate of a group that has only what others leave

@@ -212,7 +212,7 @@ func TestSharesAreMaxMin(t *testing.T) {
 
 // quit ends all of a group.
 func (c *crowd) quit(group int) {
-	for _, s := range slices.Clone(c.l.expiry.slots) {
+	for _, s := range slices.Clone(c.l.expiry.entries) {
 		if s.item.Group == group {
 			c.l.Cancel(at(0), s.item)
 		}

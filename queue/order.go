@@ -131,7 +131,7 @@ func (l *Line) leave(w *Waiter) {
 // back in the order of their arrival, and the accounts start anew.
 func (l *Line) requeue(change func()) {
 	var ws []*Waiter
-	for _, s := range l.expiry.slots {
+	for _, s := range l.expiry.entries {
 		if s.item.state == waiting {
 			ws = append(ws, s.item)
 		}

@@ -97,12 +97,19 @@
 //
 // # Hints
 //
-// Who is refused, or leaves without a seat, is given a slot in the line's book
-// of appointments, and the hint says when it begins (Q5-Q7; see book). Who
-// comes back in its slot is taken as long as fewer than Length wait, and the
-// newcomers of a class that has bookings leave it the places. A slot ends in a
-// seat if the pool frees some within the class's MaxWait; without Config.Booking
-// the hint is position / drain rate.
+// Who is refused, or leaves without a seat, is given a slot in the line's book,
+// and the hint says when it begins (Q5-Q7; see book). Who comes back in its slot
+// is taken as long as fewer than Length wait, and the newcomers of a class that
+// has bookings leave it the places. A slot ends in a seat if the pool frees some
+// within the class's MaxWait; without Config.Booking the hint is position /
+// drain rate.
+//
+// # How many seats
+//
+// The line is told how many there are ([Line.Configure]). Two more cores, which
+// look at the pool about once a second, find that number where it follows the
+// engine (Q9): a [Tuner] seeks as many seats as the engine serves well, and a
+// [Watchdog] adds some when requests wait though the engine is idle.
 //
 // # Instants
 //
