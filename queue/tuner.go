@@ -74,9 +74,9 @@ type Tuner struct {
 	easy  int64     // below so many, growth is fast after a cut too
 	late  bool      // first tokens, at the last look
 
-	looks   []Engine    // the last few samples, oldest first
+	looks   []Engine     // the last few samples, oldest first
 	first   []firstToken // oldest first
-	glances []glance    // the last few looks, oldest first
+	glances []glance     // the last few looks, oldest first
 	scratch []time.Duration
 }
 

@@ -175,10 +175,9 @@ func TestTunerHoldsBlind(t *testing.T) {
 // TestTunerEachSignal: what one look does, by hand.
 func TestTunerEachSignal(t *testing.T) {
 	bounds := policy.Adaptive{Min: 10, Max: 100, TTFT: time.Second}
-	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
 	full := queue.Look{Used: 40, Full: true, Waiting: 9}
 	engine := func(s int, waiting, kv float64) queue.Engine {
-		return queue.Engine{At: at(s), Waiting: word(waiting), KV: word(kv)}
+		return queue.Engine{At: second(s), Waiting: word(waiting), KV: word(kv)}
 	}
 	for _, c := range []struct {
 		name  string
@@ -225,20 +224,20 @@ func TestTunerEachSignal(t *testing.T) {
 			return l
 		}, 40, 40},
 		{"first tokens in time, no telemetry", 40, func(s int, t *queue.Tuner) queue.Look {
-			t.First(at(s).Add(-time.Millisecond), 100*time.Millisecond)
+			t.First(second(s).Add(-time.Millisecond), 100*time.Millisecond)
 			l := full
 			l.Used = t.Seats()
 			return l
 		}, 80, 100},
 		{"first tokens at the target", 40, func(s int, t *queue.Tuner) queue.Look {
 			for range 9 {
-				t.First(at(s).Add(-time.Millisecond), 800*time.Millisecond)
+				t.First(second(s).Add(-time.Millisecond), 800*time.Millisecond)
 			}
 			return full
 		}, 40, 40},
 		{"first tokens late", 40, func(s int, t *queue.Tuner) queue.Look {
 			for range 9 {
-				t.First(at(s).Add(-time.Millisecond), 2*time.Second)
+				t.First(second(s).Add(-time.Millisecond), 2*time.Second)
 			}
 			return full
 		}, 20, 36},
@@ -249,7 +248,7 @@ func TestTunerEachSignal(t *testing.T) {
 		}, 10, 12},
 		{"no target: first tokens do not count", 40, func(s int, t *queue.Tuner) queue.Look {
 			t.Configure(policy.Adaptive{Min: 10, Max: 100})
-			t.First(at(s).Add(-time.Millisecond), time.Minute)
+			t.First(second(s).Add(-time.Millisecond), time.Minute)
 			l := full
 			l.Used, l.Engine = t.Seats(), engine(s, 0, 0.1)
 			return l
@@ -264,7 +263,7 @@ func TestTunerEachSignal(t *testing.T) {
 		tuner.Configure(policy.Adaptive{Min: c.seats, Max: c.seats})
 		tuner.Configure(bounds)
 		for s := 1; s <= 10; s++ {
-			tuner.Tune(at(s), c.look(s, &tuner))
+			tuner.Tune(second(s), c.look(s, &tuner))
 		}
 		if n := tuner.Seats(); n < c.lo || n > c.hi {
 			t.Errorf("%s: %d seats, want %d..%d", c.name, n, c.lo, c.hi)

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -32,32 +33,32 @@ func watch(d *queue.Watchdog, from, to int, see sees) {
 func TestWatchdogRaisesByStepsAndFallsBack(t *testing.T) {
 	var d queue.Watchdog
 	d.Configure(usualWatch)
-	check := func(s int, raise float64, on bool, times uint64) {
-		t.Helper()
+	idle, calm := engineSays(3, 0, 0.1), engineSays(0, 0, 0.1)
+	from := 0
+	for _, c := range []struct {
+		to    int // seconds
+		see   sees
+		raise float64
+		alarm bool
+		times uint64
+	}{
+		{10, idle, 0, false, 0},
+		{11, idle, 0.1, true, 1},
+		{20, idle, 0.1, true, 1},
+		{21, idle, 0.2, true, 1},
+		{200, idle, 0.5, true, 1},
+		{201, calm, 0.5, false, 1},
+		{211, calm, 0.4, false, 1},
+		{221, calm, 0.3, false, 1},
+		{400, calm, 0, false, 1},
+	} {
+		watch(&d, from, c.to, c.see)
+		from = c.to
 		alarm, n := d.Alarm()
-		if got := d.Raise(); got < raise-1e-6 || got > raise+1e-6 || alarm != on || n != times {
-			t.Errorf("at %d s: raise %.2f, alarm %v, %d times; want %.2f, %v, %d", s, got, alarm, n, raise, on, times)
+		if got := d.Raise(); math.Abs(got-c.raise) > 1e-6 || alarm != c.alarm || n != c.times {
+			t.Errorf("at %d s: raise %.2f, alarm %v, %d times; want %.2f, %v, %d", c.to-1, got, alarm, n, c.raise, c.alarm, c.times)
 		}
 	}
-	idle, calm := engineSays(3, 0, 0.1), engineSays(0, 0, 0.1)
-	watch(&d, 0, 10, idle)
-	check(9, 0, false, 0)
-	watch(&d, 10, 11, idle)
-	check(10, 0.1, true, 1)
-	watch(&d, 11, 20, idle)
-	check(19, 0.1, true, 1)
-	watch(&d, 20, 21, idle)
-	check(20, 0.2, true, 1)
-	watch(&d, 21, 200, idle)
-	check(199, 0.5, true, 1)
-	watch(&d, 200, 201, calm)
-	check(200, 0.5, false, 1)
-	watch(&d, 201, 211, calm)
-	check(210, 0.4, false, 1)
-	watch(&d, 211, 221, calm)
-	check(220, 0.3, false, 1)
-	watch(&d, 221, 400, calm)
-	check(399, 0, false, 1)
 }
 
 func TestWatchdogIdle(t *testing.T) {
