@@ -56,7 +56,7 @@ func TestAsksPriority(t *testing.T) {
 		{"another colour is asked for", standing{class: policy.Critical}, nil, header{{"x-traffic-color", "green"}}, false},
 		{"one header lowers what the other asks for", standing{class: policy.Critical}, nil, header{{"x-deepseek-priority", "critical"}, {"x-traffic-color", "batch"}}, false},
 		{"empty", standing{class: policy.Critical}, nil, header{{"x-deepseek-priority", ""}}, false},
-		{"the route caps", standing{class: policy.Critical}, ptr(policy.Standard), header{{"x-deepseek-priority", "critical"}}, false},
+		{"the route caps", standing{class: policy.Critical}, new(policy.Standard), header{{"x-deepseek-priority", "critical"}}, false},
 	} {
 		s, err := judgeStanding(c.token, c.limit, names, c.h)
 		if err != nil {
@@ -67,8 +67,6 @@ func TestAsksPriority(t *testing.T) {
 		}
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // What the caller says of itself reaches the desk; its session is told to the
 // log as there, never by its name, and goes on to the model.

@@ -8,7 +8,7 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// drains is what crowd's pool serves: 120 seats of 95 ms.
+// drains is what pulseOf's pool serves: 120 seats of 95 ms.
 const drains = 120 / 0.095
 
 // Q5-Q7: who comes back at its hint is let in, near the instant it was told;

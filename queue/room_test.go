@@ -30,9 +30,8 @@ func TestClassCaps(t *testing.T) {
 func TestSoftAndFull(t *testing.T) {
 	l, _ := full(t, standardConfig(1, 0))
 	b := Bounds{Length: 10, Soft: 8, PerTenant: 0.5}
-	for i := range 8 {
+	for range 8 {
 		mustWait(t, l, at(0), waiter(policy.Standard, "a"), b)
-		_ = i
 	}
 	if o := mustRefuse(t, l, at(0), waiter(policy.Standard, "a"), b, SoftFull); o.Hint <= 0 {
 		t.Fatalf("no hint: %+v", o)
@@ -91,16 +90,11 @@ func TestRecallEnds(t *testing.T) {
 	s := waiter(policy.Standard, "s")
 	mustWait(t, l, at(0), s, b)
 	l.Cancel(at(0), s)
-	var ws []*Waiter
 	for i := range 16 {
-		w := waiter(policy.Batch, fmt.Sprint("b", i))
-		w.MaxWait = time.Minute
-		mustWait(t, l, at(0), w, b)
-		ws = append(ws, w)
+		mustWait(t, l, at(0), long(waiter(policy.Batch, fmt.Sprint("b", i))), b)
 	}
 	mustRefuse(t, l, at(1000*ms), waiter(policy.Batch, "x"), b, ClassFull)
 	mustWait(t, l, at(1000*ms+1), waiter(policy.Batch, "x"), b)
-	_ = ws
 }
 
 // P2: one tenant holds at most half of its class cap while others wait.

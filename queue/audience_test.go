@@ -50,7 +50,7 @@ type call struct {
 	hint   time.Duration
 }
 
-// outcome is what became of a audience. Calls are those first made in the burst.
+// outcome is what became of an audience. Calls are those first made in the burst.
 type outcome struct {
 	calls, first [policy.NumClasses]int // and those admitted at the first try
 	soon         int                    // admitted at first or at a hint within 5 s
@@ -70,7 +70,7 @@ type happening struct {
 
 func (happening) place(int) {}
 
-// world is a audience at work.
+// world is an audience at work.
 type world struct {
 	audience
 	l      *Line
