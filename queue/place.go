@@ -21,15 +21,15 @@ func (l *Line) tenantsOf(c policy.Class) int {
 }
 
 // place is where w, which does not wait yet, would stand in the fair order:
-// behind all of its class in its leaf, and as many of the others as their
-// weights and shares let go first. It takes the seats for shared as they ought
-// to be.
+// behind all of its tenant and class in its leaf, and as many of the others as
+// their weights and shares let go first. It takes the seats for shared as they
+// ought to be, and all requests for equally large.
 func (l *Line) place(w *Waiter) int {
 	if w.Colour == policy.Red {
-		return l.red.turnOf(w.Class)
+		return l.red.turnOf(w, l.cfg.Price)
 	}
 	mine, i := l.groupOf(w), side(w)
-	own := l.leafOf(w).turnOf(w.Class)
+	own := l.leafOf(w).turnOf(w, l.cfg.Price)
 	if l.split {
 		other := &mine.leaves[1-i]
 		own += ahead(own, other.len(), other.weight, mine.leaves[i].weight)
@@ -42,7 +42,7 @@ func (l *Line) place(w *Waiter) int {
 	}
 	red := l.red.len()
 	if l.favoured(w) && l.priority.whole > 0 {
-		quick := l.priority.turnOf(w.Class)
+		quick := l.priority.turnOf(w, l.cfg.Price)
 		if !l.priority.short() {
 			quick += ahead(quick, l.total-red-l.priority.len(), 1-l.priority.weight, l.priority.weight)
 		}
@@ -63,16 +63,31 @@ func ahead(n, waiting int, theirs, mine float64) int {
 	return int(min(float64(waiting), float64(n)*theirs/mine))
 }
 
-// turnOf is the turn in its line that one more of this class would have.
-func (ln *lane) turnOf(c policy.Class) int {
-	own := ln.classes[c].waiting + 1
+// turnOf is the turn in its line that w would have.
+func (ln *lane) turnOf(w *Waiter, p policy.Price) int {
+	mine := &ln.classes[w.Class]
+	own := mine.turnOf(w, p)
 	turn := own
 	for i := range ln.classes {
-		if o := &ln.classes[i]; policy.Class(i) != c {
-			turn += ahead(own, o.waiting, o.weight, ln.classes[c].weight)
+		if o := &ln.classes[i]; o != mine {
+			turn += ahead(own, o.waiting, o.weight, mine.weight)
 		}
 	}
 	return turn
+}
+
+// turnOf is the turn in its class that w would have: tenants take turns by
+// weight, but where requests are the price (P2 literal).
+func (c *class) turnOf(w *Waiter, p policy.Price) int {
+	if p == policy.ByRequests {
+		return c.waiting + 1
+	}
+	n, mine, all := 1, weightOf(w), c.level.weight
+	if t := c.level.tenants[w.Tenant]; t != nil {
+		n += t.waiting.len()
+		all -= t.weight
+	}
+	return n + ahead(n, c.waiting+1-n, all, mine)
 }
 
 // portion is the part of the seats that w's leaf gets as long as those who

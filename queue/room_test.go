@@ -194,7 +194,7 @@ func TestHintWithoutMeasurement(t *testing.T) {
 }
 
 // Predict counts the fair order: a critical call does not wait for the whole
-// batch backlog.
+// batch backlog, and a tenant not for all of another's.
 func TestPredictByFairOrder(t *testing.T) {
 	l := New(standardConfig(1, 0), nil)
 	if d := l.Predict(at(0), waiter(policy.Standard, "a")); d != 0 {
@@ -207,9 +207,17 @@ func TestPredictByFairOrder(t *testing.T) {
 	for range 100 {
 		mustWait(t, l, at(100*ms), long(waiter(policy.Batch, "b")), wide)
 	}
-	crit, batch := l.Predict(at(100*ms), waiter(policy.Critical, "a")), l.Predict(at(100*ms), waiter(policy.Batch, "a"))
-	if crit != 100*ms || batch != 10100*ms {
-		t.Fatalf("predicted %v and %v, want 100ms (turn 1) and 10.1s (turn 101)", crit, batch)
+	for _, c := range []struct {
+		w    *Waiter
+		want time.Duration
+	}{
+		{waiter(policy.Critical, "a"), 100 * ms}, // turn 1
+		{waiter(policy.Batch, "a"), 200 * ms},    // turn 2
+		{waiter(policy.Batch, "b"), 10100 * ms},  // turn 101
+	} {
+		if d := l.Predict(at(100*ms), c.w); d != c.want {
+			t.Errorf("class %v of %s: %v, want %v", c.w.Class, c.w.Tenant, d, c.want)
+		}
 	}
 }
 
