@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -158,7 +159,7 @@ func (f *simulation) candidates(s *simulate.Scenario) (list []simulate.Candidate
 		}
 		reloads = append(reloads, p)
 	}
-	names, place := append(f.policies, f.compare...), func(name string) string { return name }
+	names, place := slices.Concat(f.policies, f.compare), func(name string) string { return name }
 	if len(names) == 0 {
 		names, place = s.Policies, s.Path
 	}
@@ -175,6 +176,9 @@ func (f *simulation) candidates(s *simulate.Scenario) (list []simulate.Candidate
 	return list, errors.Join(errs...)
 }
 
+// maxPolicy is how long a policy file may be, in bytes, as everywhere.
+const maxPolicy = 1 << 20
+
 // loadOver reads a policy, weir's own or a file, with the scenario laid over.
 func loadOver(s *simulate.Scenario, name string, place func(string) string) (*policy.Policy, error) {
 	if name == "default" || name == "source" {
@@ -184,7 +188,7 @@ func loadOver(s *simulate.Scenario, name string, place func(string) string) (*po
 		}
 		return s.Lay("weir's own "+name+".yaml", data)
 	}
-	data, err := os.ReadFile(place(name))
+	data, err := policy.ReadFile(place(name), maxPolicy)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}

@@ -142,6 +142,7 @@ func TestSimulateRefuses(t *testing.T) {
 		{[]string{file("over.yaml")}, 1, file("over.yaml") + ":6:30: queue.softLimit"},
 		{[]string{file("lost.yaml")}, 1, file("none.yaml") + ": no such file"},
 		{[]string{file("world.yaml"), "--policy", file("bad.yaml")}, 1, file("bad.yaml") + ":2:"},
+		{[]string{file("world.yaml"), "--policy", "/dev/zero"}, 1, "/dev/zero is not a plain file"},
 		{[]string{file("trace.yaml")}, 1, file("t.csv") + `:3: class: must be critical, standard or batch (got "vip")`},
 		{[]string{file("trace.yaml"), "--skip-bad", "--policy", "default"}, 0, "note: default: 1 lines of traces were passed over"},
 		{[]string{file("world.yaml"), "--html", filepath.Join(dir, "no", "r.html")}, 1, "no such file"},

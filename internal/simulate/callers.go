@@ -277,6 +277,7 @@ func (w *world) again(c *caller, hint time.Duration) {
 		return
 	}
 	c.atHint = hint > 0 && pause >= hint
+	c.plan = nil // of many who are away, the most of what they would hold
 	w.agenda.push(event{at: w.now + pause, kind: returns, who: c})
 }
 

@@ -19,6 +19,7 @@ import (
 const (
 	longest  = 7 * 24 * time.Hour
 	mostRate = 1_000_000 // requests a second
+	mostSent = 1e8       // first sends of a run, traces not counted
 )
 
 // LoadFile reads and checks a scenario file.
@@ -90,13 +91,13 @@ func (r *reader) scenario(root *yaml.Node, s *Scenario) {
 	s.Overlay = unite(topology, overlay)
 	if clients != nil {
 		s.Clients = clients
-		sumsToOne(r, has["clients"], "clients", clients, func(c *Client) float64 { return c.Share })
+		sumsToOne(r, has["clients"], "clients", clients, shareOfClient)
 	}
 	if policies != nil {
 		s.Policies = policies
 	}
 	if s.Requests != nil {
-		sumsToOne(r, has["requests"], "requests", s.Requests, func(m *Mix) float64 { return m.Share })
+		sumsToOne(r, has["requests"], "requests", s.Requests, shareOfMix)
 	}
 	if len(r.errs) == 0 { // what holds between sections
 		r.fit(has, s)
@@ -147,6 +148,9 @@ func (r *reader) fit(has map[string]*yaml.Node, s *Scenario) {
 		if a.From >= a.To || a.To > s.Duration {
 			r.report(n, at, "", fmt.Sprintf("lasts from %v to %v, must begin before it ends and end within duration, %v", a.From, a.To, s.Duration))
 		}
+	}
+	if n := s.expected(); n > mostSent {
+		r.report(has["arrivals"], "arrivals", "", fmt.Sprintf("come to about %.0f requests, at most %.0f are sent", n, mostSent))
 	}
 	if s.Overlay != nil {
 		r.fitPools(has["engines"], s)

@@ -120,6 +120,7 @@ func TestParseNamesFieldLineAndReason(t *testing.T) {
 		{"  a:\n", "  b:\n", `s.yaml:11:3: engines.b: no such pool in topology; it has a`},
 		{"kind: steady, rate: 300", "kind: steady, rate: 300, length: 1s", `arrivals[0].length: is not used by this kind; it has rate`},
 		{"kind: steady, rate: 300", "kind: steady", `arrivals[0].rate: is missing`},
+		{"kind: steady, rate: 300", "kind: steady, rate: 1e6, tenants: {count: 1}}\n  - {kind: steady, rate: 999999", `s.yaml:18:3: arrivals: come to about 120`},
 		{"length: 10s, every: 20s", "length: 30s, every: 20s", `arrivals[1].length: must not exceed every, 20s (got "30s")`},
 		{"from: 10s", "from: 70s", `arrivals[1]: lasts from 1m10s to 1m0s, must begin before it ends and end within duration, 1m0s`},
 		{"most: 800", "most: 20", `arrivals[2].most: must not be below rate, 50`},
