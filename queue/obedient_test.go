@@ -149,3 +149,18 @@ func TestCapacityHalves(t *testing.T) {
 		}
 	}
 }
+
+// A pool without a line (Length 0) holds no seat for who comes back: most find
+// one all the same, and none stands idle.
+func TestHintsWithoutALine(t *testing.T) {
+	for _, rate := range []float64{1500, 2 * drains, 4 * drains} {
+		for _, unmarked := range []bool{false, true} {
+			c := pulseOf(rate, 0)
+			c.unmarked = unmarked
+			o := c.run()
+			if o.back == 0 || o.letIn() < 0.5 || float64(o.served) < 0.95*drains*c.lasts.Seconds() {
+				t.Errorf("%.0f/s: %v", rate, o)
+			}
+		}
+	}
+}

@@ -136,3 +136,40 @@ func TestCancelInsideAFlow(t *testing.T) {
 		last = running.standing()
 	}
 }
+
+// P2, P6: in each leaf a tenant has no more than its equal part of that leaf,
+// whatever it is served in the other one.
+func TestLeavesAreApart(t *testing.T) {
+	cfg := standardConfig(20, 0)
+	cfg.Shares.Streaming = 0.7
+	l := New(cfg, nil)
+	var running []*Waiter
+	offer := func(tenant string, stream bool) {
+		w := long(waiter(policy.Standard, tenant))
+		w.Stream = stream
+		if l.Offer(at(0), w, endless).Granted {
+			running = append(running, w)
+		}
+	}
+	for range 60 {
+		offer("both", true)
+		offer("both", false)
+		offer("streams", true)
+	}
+	type kind struct {
+		tenant string
+		stream bool
+	}
+	got := map[kind]int{}
+	for range 2000 {
+		w := granted(l.Release(at(0), running[0]))[0]
+		running = append(running[1:], w)
+		got[kind{w.Tenant, w.Stream}]++
+		offer(w.Tenant, w.Stream)
+	}
+	for k, want := range map[kind]int{{"both", false}: 600, {"both", true}: 700, {"streams", true}: 700} {
+		if n := got[k]; n < want-10 || n > want+10 {
+			t.Errorf("%+v has %d of 2000 seats, want %d", k, n, want)
+		}
+	}
+}

@@ -45,7 +45,8 @@
 // are not concerned.
 //
 // With policy.ByRequests every request costs 1 and a class is one FIFO over
-// its tenants: the literal three FIFOs, 3:2:1 requests a round.
+// its tenants, each by the arrival of its next in order: the literal three
+// FIFOs, 3:2:1 requests a round.
 //
 // Each operation is O(log n) in the number of waiters and looks at each group
 // once; waiting allocates only the flow of a tenant that has none; a flow is
@@ -102,7 +103,8 @@
 // is taken as long as fewer than Length wait, and the newcomers of a class that
 // has bookings leave it the places. A slot ends in a seat if the pool frees some
 // within the class's MaxWait; without Config.Booking the hint is position /
-// drain rate.
+// drain rate. Where Length is 0 nobody waits, so no seat is held for a slot: a
+// hint says when one is likely, and over half of those who come find one.
 //
 // # How many seats
 //
