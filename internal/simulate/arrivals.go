@@ -147,8 +147,8 @@ func (t *stream) mixed(at time.Duration) (rate float64, until time.Duration) {
 
 // draw makes the caller of the send at hand.
 func (t *stream) draw() *caller {
-	m := &t.mixes[pickMix(t.mixes, t.rng.Float64())]
-	c := &caller{first: t.at, client: &t.clients[pickClient(t.clients, t.rng.Float64())]}
+	m := pick(t.mixes, t.rng.Float64(), shareOfMix)
+	c := &caller{first: t.at, client: pick(t.clients, t.rng.Float64(), shareOfClient)}
 	c.class, c.colour, c.model, c.embed, c.priority, c.deadline = m.Class, m.Colour, m.Model, m.Embedding, m.Priority, m.Deadline
 	c.stream = t.rng.Float64() < m.Stream
 	c.luck = 2*t.rng.Float64() - 1
@@ -198,22 +198,18 @@ func (c *caller) follow(call *Call, who *sender, tier string) string {
 	return tier
 }
 
-func pickMix(list []Mix, u float64) int {
-	return pick(len(list), u, func(i int) float64 { return list[i].Share })
-}
-
-func pickClient(list []Client, u float64) int {
-	return pick(len(list), u, func(i int) float64 { return list[i].Share })
-}
+func shareOfMix(m *Mix) float64       { return m.Share }
+func shareOfClient(c *Client) float64 { return c.Share }
 
 // pick is the entry in whose part of the shares u falls.
-func pick(n int, u float64, share func(int) float64) int {
-	for i := range n - 1 {
-		if u -= share(i); u < 0 {
-			return i
+func pick[T any](list []T, u float64, share func(*T) float64) *T {
+	last := len(list) - 1
+	for i := range last {
+		if u -= share(&list[i]); u < 0 {
+			return &list[i]
 		}
 	}
-	return n - 1
+	return &list[last]
 }
 
 // senders are the tenants of a stream.
@@ -258,15 +254,14 @@ func newSenders(t *Tenants) senders {
 	sum := 0.0
 	s.upTo = make([]float64, n)
 	for i := range s.upTo {
-		share := 1.0
-		if t.Zipf > 0 {
-			share = math.Pow(float64(i+1), -t.Zipf)
-		} else if i < high {
-			share = t.HighLoad / float64(high)
-		} else {
-			share = (1 - t.HighLoad) / float64(n-high)
+		switch {
+		case t.Zipf > 0:
+			sum += math.Pow(float64(i+1), -t.Zipf)
+		case i < high:
+			sum += t.HighLoad / float64(high)
+		default:
+			sum += (1 - t.HighLoad) / float64(n-high)
 		}
-		sum += share
 		s.upTo[i] = sum
 	}
 	for i := range s.upTo {

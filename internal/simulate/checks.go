@@ -13,7 +13,6 @@ import (
 // checks hold a run to what must always be true. What is not is a defect of
 // weir or of the simulator, whatever the scenario.
 type checks struct {
-	swapped uint64 // how often the policy was
 	tries   uint64
 	decided uint64
 	faults  []string

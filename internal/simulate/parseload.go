@@ -139,10 +139,10 @@ func (r *reader) arrival(n *yaml.Node, at string) (a Arrival) {
 	}, "kind")
 	a.Even = spacing == 1
 	if a.Requests != nil {
-		sumsToOne(r, has["requests"], join(at, "requests"), a.Requests, func(m *Mix) float64 { return m.Share })
+		sumsToOne(r, has["requests"], join(at, "requests"), a.Requests, shareOfMix)
 	}
 	if a.Clients != nil {
-		sumsToOne(r, has["clients"], join(at, "clients"), a.Clients, func(c *Client) float64 { return c.Share })
+		sumsToOne(r, has["clients"], join(at, "clients"), a.Clients, shareOfClient)
 	}
 	if has["kind"] == nil {
 		return a

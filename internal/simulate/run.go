@@ -30,6 +30,7 @@ type world struct {
 	core     *admission.Core
 	store    *memstore.Store
 	id       uint64
+	swaps    uint64 // reloads so far; what a pool wanted before one is overtaken
 	lines    []line
 	machines map[string]*machine
 	order    []*machine
@@ -264,7 +265,7 @@ func (w *world) reload(i int) error {
 	if err := w.furnish(p); err != nil {
 		return err
 	}
-	w.checks.swapped++
+	w.swaps++
 	decided := w.core.Swap(w.clock(), p)
 	w.deliver(decided)
 	w.arm()
@@ -338,14 +339,14 @@ func (w *world) arm() {
 		}
 		if d := max(at.Sub(w.epoch), w.now); d < l.armed {
 			l.armed = d
-			w.agenda.push(event{at: d, kind: due, i: int32(i), gen: w.checks.swapped})
+			w.agenda.push(event{at: d, kind: due, i: int32(i), gen: w.swaps})
 		}
 	}
 }
 
 // advance does what is due in a pool.
-func (w *world) advance(i int, swapped uint64, at time.Duration) {
-	if swapped != w.checks.swapped || w.lines[i].armed != at {
+func (w *world) advance(i int, swaps uint64, at time.Duration) {
+	if swaps != w.swaps || w.lines[i].armed != at {
 		return // overtaken
 	}
 	l := &w.lines[i]

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -50,22 +51,12 @@ func (m *machine) watch(p *policy.Policy, pool *policy.Pool) {
 }
 
 func (m *machine) sources(pool *policy.Pool) (infos []gpu.SourceInfo) {
+	set := m.spec.Sensor.Every
 	for i, t := range pool.Telemetry {
-		every := t.Every
-		if m.spec.Sensor.Every > 0 {
-			every = m.spec.Sensor.Every
-		}
-		if every <= 0 {
-			every = gpu.DefaultEvery
-		}
-		infos = append(infos, gpu.SourceInfo{Name: t.Kind + "-" + string(rune('a'+i)), Engine: t.Kind == "vllm", Every: every})
+		infos = append(infos, gpu.SourceInfo{Name: t.Kind + "-" + string(rune('a'+i)), Engine: t.Kind == "vllm", Every: cmp.Or(set, t.Every, gpu.DefaultEvery)})
 	}
 	if infos == nil {
-		every := defaultEvery
-		if m.spec.Sensor.Every > 0 {
-			every = m.spec.Sensor.Every
-		}
-		infos = []gpu.SourceInfo{{Name: "engine", Engine: true, Every: every}}
+		infos = []gpu.SourceInfo{{Name: "engine", Engine: true, Every: cmp.Or(set, defaultEvery)}}
 	}
 	return infos
 }

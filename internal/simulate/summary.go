@@ -48,11 +48,11 @@ func (t *tally) result(w *world) *Result {
 		return r
 	}
 	judged := float64(t.judged)
-	r.BurstAdmitted = some(ratio(float64(t.atHint), judged))
-	r.BurstAdmittedFirst = some(ratio(float64(t.atFirst), judged))
-	r.LatencyP99 = some(milliseconds(percentile(t.latencies, 0.99)))
-	r.WaitP99 = some(milliseconds(percentile(t.waits, 0.99)))
-	r.Throughput = some(ratio(float64(t.flood), e.rate*s.burstLength().Seconds()))
+	r.BurstAdmitted = new(ratio(float64(t.atHint), judged))
+	r.BurstAdmittedFirst = new(ratio(float64(t.atFirst), judged))
+	r.LatencyP99 = new(milliseconds(percentile(t.latencies, 0.99)))
+	r.WaitP99 = new(milliseconds(percentile(t.waits, 0.99)))
+	r.Throughput = new(ratio(float64(t.flood), e.rate*s.burstLength().Seconds()))
 	return r
 }
 
@@ -189,8 +189,6 @@ func percentile(list []time.Duration, q float64) time.Duration {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func some(v float64) *float64 { return &v }
 
 // ratio is a / b, 0 where there is no b.
 func ratio(a, b float64) float64 {
