@@ -36,7 +36,7 @@ func base() *Policy {
 		Gauge:      defaultGauge(),
 		Breaker:    defaultBreaker(),
 		Estimate:   Estimate{BytesPerToken: 4, MinBytesPerToken: 1, MaxBytesPerToken: 8, Output: 512, MaxOutput: 4096},
-		RetryAfter: RetryAfter{Jitter: 0.2, Max: time.Minute, Share: 0.5, Grace: 5 * time.Second},
+		RetryAfter: RetryAfter{Jitter: 0.2, Max: time.Minute, Share: 0.7, Grace: 5 * time.Second},
 		Metering:   Metering{IncludeUsage: true, MaxEvent: 1 << 20},
 		Shares:     Shares{Priority: 0.1, Streaming: 1},
 		Variants:   Variants{Flip: 5 * time.Second, SessionFor: 10 * time.Minute, Notice: defaultNotice},

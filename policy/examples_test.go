@@ -62,7 +62,7 @@ func common(p *Policy) []check {
 		{"P8 lane", p.Shares.Priority, Ratio(0.1)},
 		{"P9 gold, silver, bronze", tierSharesOf(p), []Ratio{0.2, 0.6, 0.2}},
 		{"T13 headroom", p.Queue.Headroom, Ratio(0)},
-		{"Q5 share of those who come back", p.RetryAfter.Share, Ratio(0.5)},
+		{"Q5 share of those who come back", p.RetryAfter.Share, Ratio(0.7)},
 		{"Q5 grace", p.RetryAfter.Grace, 5 * time.Second},
 		{"Q5 jitter", p.RetryAfter.Jitter, Ratio(0.2)},
 		{"Q7 longest hint", p.RetryAfter.Max, time.Minute},

@@ -34,7 +34,7 @@ type audience struct {
 func pulseOf(burst float64, length int) audience {
 	return audience{
 		seats: 120, hold: 95 * ms, mix: [3]float64{0.2, 0.5, 0.3}, tenants: 30,
-		base: 300, burst: burst, lasts: 10 * time.Second, length: length, share: 0.5,
+		base: 300, burst: burst, lasts: 10 * time.Second, length: length, share: 0.7,
 	}
 }
 

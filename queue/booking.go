@@ -14,7 +14,7 @@ const (
 	spares    = 1024        // forgotten flows whose memory is kept
 	late      = time.Second // so much does Retry-After, in whole seconds, round up
 	few       = 16          // a class with less than 1 / few of the bookings counts as one that has none
-	pageLimit = 0.7         // of a page's rate, that it may be booked to,
+	pageLimit = 0.8         // of a page's rate, that it may be booked to,
 	turnLimit = 0.95        // and that the fair turns of flows may book it to
 )
 

@@ -86,7 +86,7 @@ func (l *Line) recall() time.Duration { return slices.Max(l.cfg.MaxWaits[:]) }
 //     bookings yields to those who come back in their slots.
 //
 // One who is the first of its tenant passes the last two while those who wait
-// of its class hold more than a share each: no tenant can fill a class.
+// of its class hold more than a whole share each: no tenant can fill a class.
 //
 // Lately is within the longest wait of any class.
 func (l *Line) room(w *Waiter, b Bounds) Refusal {
@@ -100,17 +100,16 @@ func (l *Line) room(w *Waiter, b Bounds) Refusal {
 	c, all, mine := w.Class, l.waiting[w.Class], l.waitingBy(w.Class, w.Tenant)
 	flows := l.tenantsOf(c)
 	booked, crowds := l.book.standing(c, w.Tenant, flows)
-	share, places := b.Length, float64(l.caps.places[c])
+	places := float64(l.caps.places[c])
+	whole := b.share(places)
 	if booked || mine > 0 {
 		places *= l.rest(c)
 	}
-	if b.PerTenant > 0 && b.PerTenant < 1 {
-		share = max(1, int(places*float64(b.PerTenant)))
-	}
+	share := b.share(places)
 	if crowds || mine >= share && (all > mine || l.othersAsk(w)) {
 		return TenantFull
 	}
-	if mine == 0 && all > share*flows {
+	if mine == 0 && all > whole*flows {
 		return Taken
 	}
 	if all >= l.caps.places[c] && l.total+l.owed(c) >= b.Length {
@@ -121,6 +120,14 @@ func (l *Line) room(w *Waiter, b Bounds) Refusal {
 		return SoftFull
 	}
 	return Taken
+}
+
+// share is what one tenant may have of so many places of its class.
+func (b *Bounds) share(places float64) int {
+	if b.PerTenant > 0 && b.PerTenant < 1 {
+		return max(1, int(places*float64(b.PerTenant)))
+	}
+	return b.Length
 }
 
 // rest is the part of the places that newcomers of a class that has bookings
