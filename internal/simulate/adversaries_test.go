@@ -31,7 +31,8 @@ func patient(p *policy.Policy) {
 func served(r *Result, tenant string) float64 { return float64(r.Tenants[tenant].Served) }
 
 // Whoever understates max_tokens, has thousands of keys or storms the line and
-// hangs up gets no more than an honest tenant (P2, T8).
+// hangs up gets no more than an honest tenant (P2, T8), nor who sends what goes
+// first in its own flow (P6).
 func TestRoguesGainNothing(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -47,6 +48,9 @@ func TestRoguesGainNothing(t *testing.T) {
 		{"stubborn", 300, func(a *Arrival) {
 			a.Clients = []Client{{Share: 1, Kind: Stubborn, Every: 20 * time.Millisecond, Tries: 100, Patience: 300 * time.Millisecond}}
 		}},
+		{"streams", 300, func(a *Arrival) {
+			a.Requests = []Mix{{Share: 1, Class: policy.Standard, Prompt: Dist{A: 100}, Output: Dist{A: 20}, MaxTokens: 20, Stream: 1}}
+		}},
 		{"cancel storm", 2000, func(a *Arrival) {
 			a.Clients = []Client{{Share: 1, Kind: Impatient, Patience: 50 * time.Millisecond, Tries: 1}}
 		}},
@@ -54,6 +58,30 @@ func TestRoguesGainNothing(t *testing.T) {
 		r := play(t, duel(300, c.rate, c.edit), one(20, patient))
 		if h, g := served(r, "honest"), served(r, "rogue"); g > 1.1*h {
 			t.Errorf("%s: the rogue got %v answers, the honest one %v", c.name, g, h)
+		}
+	}
+}
+
+// Who comes back before its hint, or every 50 ms saying so, gets no more than
+// who obeys, and takes nothing from it (Q5).
+func TestHasteGainsNothing(t *testing.T) {
+	obeys := Client{Share: 1, Kind: Obedient, Marks: true, Early: 1, Tries: 100, Patience: 5 * time.Second}
+	early, stubborn := obeys, obeys
+	early.Early = 0.2
+	stubborn.Kind, stubborn.Every = Stubborn, 50*time.Millisecond
+	answers := func(rogue Client) (honest, other float64) {
+		s := duel(150, 150, func(a *Arrival) { a.Clients = []Client{rogue} })
+		s.Clients[0], s.Duration = obeys, time.Minute
+		for i := range s.Arrivals {
+			s.Arrivals[i].To = s.Duration
+		}
+		r := play(t, s, one(20))
+		return served(r, "honest"), served(r, "rogue")
+	}
+	alike, _ := answers(obeys)
+	for name, c := range map[string]Client{"early": early, "stubborn": stubborn} {
+		if h, g := answers(c); g > 1.1*h || h < 0.95*alike {
+			t.Errorf("%s: the rogue got %v answers, the honest one %v; among its like %v", name, g, h, alike)
 		}
 	}
 }
