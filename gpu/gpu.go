@@ -31,13 +31,15 @@ func Some(v float64) Value { return Value{V: v, OK: true} }
 type Sample struct {
 	Source  string
 	At      time.Time
-	Util    Value // GPU utilisation, mean over the GPUs seen
-	KV      Value // KV-cache use, max over engines
-	Waiting Value // requests waiting in the engines, sum
-	Running Value // requests running, sum
-	Active  Value // time that the GPU's engines were active (profiling ratio), mean; checks Util, is no input
-	GPUs    int   // seen, readable or not; 0 for engines
-	Dropped int   // readings dropped as sentinel, blank, NaN or out of range
+	Util    Value  // GPU utilisation, mean over the GPUs seen
+	KV      Value  // KV-cache use, max over engines
+	Waiting Value  // requests waiting in the engines, sum
+	Running Value  // requests running, sum
+	Active  Value  // time that the GPU's engines were active (profiling ratio), mean; checks Util, is no input
+	GPUs    int    // seen, readable or not; 0 for engines
+	Load    Value  // of a node's CPU (T4); no input of pressure
+	Cards   []Card // each GPU or MIG instance seen, in a steady order
+	Dropped int    // readings dropped as sentinel, blank, NaN or out of range
 }
 
 // Source yields samples (Q3). Implementations: gpu/scrape, gpu/script. Sample

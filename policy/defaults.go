@@ -143,6 +143,7 @@ func defaultGauge() Gauge {
 		WaitingTarget: 5,
 		KVTarget:      0.8,
 		ColdGap:       time.Minute,
+		FaultFor:      10 * time.Minute,
 	}
 }
 
@@ -289,4 +290,16 @@ const (
 	KindDCGMExporter = "dcgm-exporter"
 	KindVLLM         = "vllm"
 	KindScript       = "script"
+	KindSGLang       = "sglang"
+	KindTGI          = "tgi"
+	KindTriton       = "triton"        // Triton's own counters
+	KindTritonLLM    = "triton-trtllm" // Triton with TensorRT-LLM
+	KindTRTLLM       = "trtllm-serve"
+	KindORCA         = "orca"          // response headers
+	KindORCAGRPC     = "orca-grpc"     // out of band
+	KindAgent        = "agent"         // weir-gpu-agent over gRPC
+	KindDCGM         = "dcgm"          // weir-gpu-agent as a child of weir (Q3, literal)
+	KindNodeExporter = "node-exporter" // T4
+	KindCAdvisor     = "cadvisor"      // T4
+	KindCgroup       = "cgroup"        // T4: weir's own
 )

@@ -29,6 +29,7 @@ type Policy struct {
 	RetryAfter RetryAfter
 	Metering   Metering
 	Telemetry  Telemetry
+	Engines    []EngineMetrics // kinds of engine beyond those built in
 	Shares     Shares
 	Variants   Variants
 

@@ -88,6 +88,8 @@ type Gauge struct {
 	Literal       bool          // utilisation alone
 	ColdGap       time.Duration // a gap in telemetry this long makes a pool cold; default 60s
 	LiteralCold   bool          // Q4 literal: cold at process start
+
+	FaultFor time.Duration // how long a GPU counts as faulty after a fatal XID without a new one; 10m
 }
 
 // Breaker is B1, B2, B4's switch and B5's.

@@ -108,10 +108,31 @@ type Seats struct {
 
 // TelemetrySource is one place where the load of a pool is read.
 type TelemetrySource struct {
-	Kind    string // dcgm-exporter, vllm, script
-	URL     string // for text sources
-	File    string // for script: a YAML curve
+	Kind    string // see the Kind constants, or the name of one of Policy.Engines
+	URL     string // text sources: http(s); agent, orca-grpc: host:port or unix:/path
+	File    string // script: a YAML curve
 	Every   time.Duration
 	Timeout time.Duration
 	Match   map[string]string // labels a series must have (which GPUs, which engine)
+
+	TLS   *ClientTLS // agent, orca-grpc: TLS; text sources: beyond what https does by itself
+	Token Secret     // bearer token sent to the source
+
+	Endpoint      string // which model endpoint its GPUs serve
+	EndpointLabel string // or the label that names it (pod)
+	EndpointsFile string // or a YAML file: card id or host/index -> endpoint
+
+	Agent string // dcgm: path of weir-gpu-agent; default: beside weir
+}
+
+// ClientTLS is how weir proves itself and checks whom it calls.
+type ClientTLS struct {
+	CA, Cert, Key, ServerName string
+}
+
+// EngineMetrics names an engine's metrics (Q8): for each signal candidates in
+// order of preference, "name" or "name{label=\"value\"}".
+type EngineMetrics struct {
+	Name                 string
+	Waiting, Running, KV []string
 }

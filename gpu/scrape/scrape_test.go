@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -122,7 +123,7 @@ func TestMisses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, KindVLLM, tt.h)
 			got, err := s.Sample(t.Context())
-			if err == nil || got != (gpu.Sample{}) {
+			if err == nil || !reflect.DeepEqual(got, gpu.Sample{}) {
 				t.Fatalf("Sample = %+v, %v; want an error", got, err)
 			}
 			if !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "node") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,7 +91,7 @@ func TestCurve(t *testing.T) {
 func close(a, b gpu.Sample) bool {
 	d := a.Util.V - b.Util.V
 	a.Util.V = b.Util.V
-	return a == b && d < 1e-9 && d > -1e-9
+	return reflect.DeepEqual(a, b) && d < 1e-9 && d > -1e-9
 }
 
 // Without interpolation values jump; a script that repeats starts again.

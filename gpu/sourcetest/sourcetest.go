@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -111,7 +112,7 @@ func ended(t *testing.T, s gpu.Source) {
 // zero load.
 func broken(t *testing.T, s gpu.Source) {
 	for range 2 {
-		if got, err := s.Sample(t.Context()); err == nil || got != (gpu.Sample{}) {
+		if got, err := s.Sample(t.Context()); err == nil || !reflect.DeepEqual(got, gpu.Sample{}) {
 			t.Errorf("Sample = %+v, %v; want the zero sample and an error", got, err)
 		}
 	}
