@@ -129,14 +129,14 @@ var stageAPIs = []any{
 func newChain(t *testing.T, b envoytest.Binary) *chain {
 	t.Helper()
 	c := &chain{engine: newWitness(t, "chat-int8")}
-	pool := func(name, variant string, seats int) envoytest.Tree {
-		return envoytest.Tree{"name": name, "variant": variant, "seats": envoytest.Tree{"requests": seats}}
+	pool := func(name, variant string) envoytest.Tree {
+		return envoytest.Tree{"name": name, "variant": variant, "seats": envoytest.Tree{"requests": 1}}
 	}
 	c.region = newStage(t, b, "", stage{
 		kind: "region", pools: []string{"chat-fp16", "chat-dyn", "infer"}, next: map[string]string{"chat-int8": c.engine.addr},
 		policy: envoytest.Tree{
 			"apis":  stageAPIs,
-			"pools": []any{pool("chat-fp16", "fp16", 1), pool("chat-dyn", "fp16-dyn", 1), pool("chat-int8", "int8", 1), pool("infer", "fp16", 1)},
+			"pools": []any{pool("chat-fp16", "fp16"), pool("chat-dyn", "fp16-dyn"), pool("chat-int8", "int8"), pool("infer", "fp16")},
 			"models": []any{
 				envoytest.Tree{"name": "deepseek-v4", "pools": []any{"chat-fp16", "chat-dyn", "chat-int8"}},
 				envoytest.Tree{"name": "infer", "pools": []any{"infer"}},

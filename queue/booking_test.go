@@ -23,10 +23,11 @@ func newBook() *book {
 	return b
 }
 
-func mustBook(t *testing.T, b *book, now time.Duration, a *enquiry) time.Duration {
+// mustBook books at instant 0.
+func mustBook(t *testing.T, b *book, e *enquiry) time.Duration {
 	t.Helper()
-	at, ok := b.add(now, a)
-	if !ok || at < a.first || at > now+time.Minute {
+	at, ok := b.add(0, e)
+	if !ok || at < e.first || at > time.Minute {
 		t.Fatalf("slot %v, %t", at, ok)
 	}
 	return at
@@ -36,7 +37,7 @@ func mustBook(t *testing.T, b *book, now time.Duration, a *enquiry) time.Duratio
 func TestSlotsFollowEachOther(t *testing.T) {
 	b := newBook()
 	for i := range 400 {
-		at := mustBook(t, b, 0, enquire(0, fmt.Sprint("t", i)))
+		at := mustBook(t, b, enquire(0, fmt.Sprint("t", i)))
 		if want := 100*ms + time.Duration(i+1)*20*ms; at < want-20*ms || at > want+20*ms {
 			t.Fatalf("the slot of number %d is %v, want %v", i, at, want)
 		}
@@ -81,12 +82,12 @@ func TestFloodMovesNoOther(t *testing.T) {
 	for range 10000 {
 		b.add(0, enquire(0, "flood"))
 	}
-	if at := mustBook(t, b, 0, enquire(0, "small")); at > 100*ms+2*20*ms {
+	if at := mustBook(t, b, enquire(0, "small")); at > 100*ms+2*20*ms {
 		t.Errorf("the first of two flows is told %v", at)
 	}
 	heavy := enquire(0, "heavy")
 	heavy.weight = 8
-	if at := mustBook(t, b, 0, heavy); at > 100*ms+30*ms { // 10/8 turns
+	if at := mustBook(t, b, heavy); at > 100*ms+30*ms { // 10/8 turns
 		t.Errorf("one of eight times the weight is told %v", at)
 	}
 	for i := range 3000 {
@@ -121,7 +122,7 @@ func TestClaims(t *testing.T) {
 		{"another class", policy.Batch, "a", slot, false},
 	} {
 		b := newBook()
-		if at := mustBook(t, b, 0, enquire(0, "a")); at != slot {
+		if at := mustBook(t, b, enquire(0, "a")); at != slot {
 			t.Fatalf("slot %v", at)
 		}
 		b.pass(c.at)
@@ -139,7 +140,7 @@ func TestClaims(t *testing.T) {
 func TestMarkedFlow(t *testing.T) {
 	b := newBook()
 	for range 3 {
-		mustBook(t, b, 0, enquire(0, "a"))
+		mustBook(t, b, enquire(0, "a"))
 	}
 	b.pass(time.Second)
 	if _, ok := b.take(time.Second, policy.Standard, "a", false); !ok {
@@ -161,17 +162,17 @@ func TestMarkedFlow(t *testing.T) {
 func TestReshapedBook(t *testing.T) {
 	b := newBook()
 	for range 100 {
-		mustBook(t, b, 0, enquire(0, "a"))
+		mustBook(t, b, enquire(0, "a"))
 	}
 	b.shape(Booking{Share: 0.5, Grace: time.Second, Max: 10 * time.Second})
 	if n := b.stats[policy.Standard].Outstanding; n != 100 || b.all.total != 100 {
 		t.Errorf("%d outstanding, %d counted", n, b.all.total)
 	}
-	if at := mustBook(t, b, 0, enquire(0, "a")); at < 1900*ms {
+	if at := mustBook(t, b, enquire(0, "a")); at < 1900*ms {
 		t.Errorf("slot %v, behind 100 at 50 a second", at)
 	}
 	b.clear()
-	if at := mustBook(t, b, 0, enquire(0, "a")); at != 120*ms || b.stats[policy.Standard].Outstanding != 1 {
+	if at := mustBook(t, b, enquire(0, "a")); at != 120*ms || b.stats[policy.Standard].Outstanding != 1 {
 		t.Errorf("slot %v of an empty book: %+v", at, b.stats)
 	}
 }
