@@ -13,13 +13,14 @@
 //	storey 1  identity   who is asking: the record, scopes, parameter limits
 //	          quota      the ledger: windows, reserve and settle (T1, T7, T8)
 //	          breaker    the fuse box: closed, soft, hard, half-open (B1, B2, B6)
-//	          queue      the waiting room: fair order, deadlines, seats (P1-P3, Q1-Q9)
+//	          queue      the waiting room: fair order, deadlines, shares, hints, seats (P1-P9, Q1-Q9)
 //	          gpu        the gauge: samples → smoothing → pressure (Q2, Q3, Q8)
 //	storey 2  admission  the desk: Plan, Reserve, Enter; the reason table
 //	storey 3  authz      the front door: tokens and keys; ext_authz Check
 //	          extproc    the hallway: the ext_proc stream, bodies, usage meter, rendering
 //	          envoy      the street: the Envoy sections that fit a policy
 //	          internal   the basement: metrics and traces, reload, admin, the practice pool
+//	                     (modelsim), the simulator that plays it and the cores in virtual time
 //	          cmd/weir   the keys: flags, wiring, signals
 //
 // Everything that decides is a core: a state machine whose methods take now
@@ -31,6 +32,7 @@
 //	status, reason, sentence for the client   admission/reasontable.go (one table)
 //	who waits, who goes first, for how long   queue/
 //	what is charged when                      quota/, admission
+//	what a policy does to a load              weir simulate: internal/simulate, examples/scenarios
 //	an id such as Q2                          docs/mechanisms.md
 //	a number, its unit, its meaning           docs/policy.md; policy/rooms.go, rules.go, traffic.go, identity.go
 //	its key and bounds, its default           policy/table_*.go, policy/defaults.go

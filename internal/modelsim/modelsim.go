@@ -5,6 +5,9 @@
 // that follow its load, counts its own tokens exactly, and fails on command.
 // The demo and the tests use it as upstream.
 //
+// The machine is a [Batch], a core without a clock: the servers here give it
+// one, and the simulator (internal/simulate) plays it in virtual time.
+//
 // It is deterministic for one seed and one order of arrivals, and runs in
 // virtual time (testing/synctest) as well as in real time, where Config.Speed
 // makes it faster. It accepts what stock clients send and judges nothing.
