@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -101,6 +102,84 @@ func TestFloodMovesNoOther(t *testing.T) {
 			t.Fatalf("%d due until %v", due, now)
 		}
 	}
+}
+
+// A flow books no slower than the others leave it: what they do not ask for is
+// its own.
+func TestFlowTakesWhatOthersLeave(t *testing.T) {
+	b := newBook()
+	for i := range 9 {
+		mustBook(t, b, enquire(0, fmt.Sprint("small", i)))
+	}
+	var last time.Duration
+	for range 100 {
+		e := enquire(0, "large")
+		e.asked, e.refused = 20, 20 // nearly all of them its own
+		last = mustBook(t, b, e)
+	}
+	if want := 100*ms + 109*20*ms; last > want+250*ms { // a cell; at a tenth of the rate it would be 10 s
+		t.Errorf("the last of 109 slots is %v, want %v", last, want)
+	}
+}
+
+// Bookings of a class are never nearer than a part of its own rate allows, not
+// even where its group has much more: newcomers of the class have the rest.
+func TestNewcomersAreLeftSome(t *testing.T) {
+	b := newBook()
+	for i := range 100 {
+		e := enquire(0, fmt.Sprint("t", i))
+		e.rate = 20
+		at := mustBook(t, b, e)
+		if want := 100*ms + seconds(float64(i+1)/(20*pageLimit)); at < want-250*ms {
+			t.Fatalf("the slot of number %d is %v, not before %v", i, at, want)
+		}
+	}
+}
+
+// Nor do the fair turns of many take the whole rate from newcomers, where a
+// flood has booked before them.
+func TestTurnsLeaveNewcomersSome(t *testing.T) {
+	b := newBook()
+	for range 1000 {
+		b.add(0, enquire(0, "flood"))
+	}
+	for i := range 1000 {
+		b.add(0, enquire(0, fmt.Sprint("t", i)))
+	}
+	b.pass(10*time.Second + 100*ms)
+	st := b.stats[policy.Standard]
+	if due, most := float64(st.Due)+float64(st.Lapsed), 1000*turnLimit; due > most+5 || due < most-30 {
+		t.Errorf("%v bookings within ten seconds, want %v", due, most)
+	}
+}
+
+// The pages of a group divide what it may book by weight; a class with hardly
+// any bookings does not count.
+func TestPagesShareByWeight(t *testing.T) {
+	b := newBook()
+	e := enquire(0, "t")
+	e.rate = 40
+	critical := func(n int) {
+		for range n {
+			c := enquire(0, "c")
+			c.class = policy.Critical
+			mustBook(t, b, c)
+		}
+	}
+	check := func(who string, want float64) {
+		t.Helper()
+		if got := b.share(e); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %v bookings a second, want %v", who, got, want)
+		}
+	}
+	for i := range 20 {
+		mustBook(t, b, enquire(0, fmt.Sprint("t", i)))
+	}
+	check("alone", 40*pageLimit)
+	critical(1)
+	check("beside one of class critical", 40*pageLimit)
+	critical(4)
+	check("beside class critical", 20) // 2 of 5 parts, and half of its own rate
 }
 
 // A booking is claimed from its slot until Grace after it, once, by its flow.
