@@ -40,6 +40,7 @@ type Sample struct {
 	Load    Value  // of a node's CPU (T4); no input of pressure
 	Cards   []Card // each GPU or MIG instance seen, in a steady order
 	Dropped int    // readings dropped as sentinel, blank, NaN or out of range
+	Faults  Faults // of the readings dropped, as far as the source tells their kinds
 }
 
 // Source yields samples (Q3). Implementations: gpu/scrape, gpu/script. Sample

@@ -39,10 +39,12 @@ func (t Target) timeout() time.Duration {
 // The schedule of a target. Looks keep to a grid of Every from the first look
 // on; each is moved by up to jitterShare of Every, so that many weirs do not
 // ask one exporter in step. After misses in a row the gap doubles, up to
-// maxBackOff or Every, whichever is longer.
+// backOffPeriods of Every or maxBackOff, whichever is shorter, and at least
+// Every: a source that is back is seen within a few periods.
 const (
-	jitterShare = 0.05
-	maxBackOff  = 10 * time.Second
+	jitterShare    = 0.05
+	backOffPeriods = 4
+	maxBackOff     = 10 * time.Second
 )
 
 // Poller makes the sources of one pool look, each in its own goroutine, so
@@ -111,12 +113,9 @@ func (p *Poller) poll(ctx context.Context, t Target, rng *rand.Rand) {
 
 // next is the grid point of the coming look: after due and not in the past.
 func next(due, now time.Time, every time.Duration, misses int) time.Time {
-	gap := every
-	for range misses - 1 {
-		if gap *= 2; gap >= maxBackOff {
-			gap = max(maxBackOff, every)
-			break
-		}
+	gap, most := every, max(min(backOffPeriods*every, maxBackOff), every)
+	for i := 1; i < misses && gap < most; i++ {
+		gap = min(2*gap, most)
 	}
 	due = due.Add(gap)
 	if late := now.Sub(due); late > 0 {

@@ -120,6 +120,40 @@ func TestPollerBacksOff(t *testing.T) {
 	})
 }
 
+// However long a source was away, its return is seen within four periods, or
+// ten seconds where that is less; a source slower than that keeps its pace.
+func TestPollerSeesRecovery(t *testing.T) {
+	for _, tt := range []struct{ every, within time.Duration }{
+		{100 * time.Millisecond, 400 * time.Millisecond},
+		{time.Second, 4 * time.Second},
+		{5 * time.Second, 10 * time.Second},
+		{time.Minute, time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			back := start.Add(100*tt.every + tt.every/3)
+			f := &fake{name: "card", look: func(ctx context.Context, n int) (gpu.Sample, error) {
+				if time.Now().Before(back) {
+					return gpu.Sample{}, errors.New("refused")
+				}
+				return full(ctx, n)
+			}}
+			g := gpu.NewGauge(defaults(), []gpu.SourceInfo{{Name: "card", Every: tt.every}}, start)
+			p := gpu.StartPoller(g, []gpu.Target{{Source: f, Every: tt.every}}, 1, slog.New(slog.DiscardHandler))
+			time.Sleep(back.Sub(start) + tt.within + tt.every/20)
+			p.Close()
+			if s := g.Reading().Sources[0]; s.Samples == 0 {
+				t.Errorf("every %v: no sample %v after the source came back", tt.every, tt.within)
+			}
+			if n := len(f.times()); tt.every < maxBackOff && n > 60 {
+				t.Errorf("every %v: asked %d times in 100 periods of failure", tt.every, n)
+			}
+		})
+	}
+}
+
+const maxBackOff = 10 * time.Second
+
 // A source that hangs costs its own time alone.
 func TestPollerHangingSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,7 @@ type SourceState struct {
 	Misses   int       // failed in a row; 0 = the last one came
 	Error    string    // of the last failure, while Misses > 0
 	Dropped  uint64    // readings dropped as sentinel, blank, NaN or out of range
+	Faults   Faults    // of readings and of looks, by kind
 	Blank    bool      // the last sample came without any value that counts
 	GPUs     int       // in the last sample
 	MostGPUs int       // in any sample: GPUs below it are lost
@@ -36,6 +37,9 @@ func (s *SourceState) take(p Sample, dropped int) {
 	s.Samples++
 	s.Misses, s.Error = 0, ""
 	s.Dropped += uint64(max(dropped, 0))
+	for f, n := range p.Faults {
+		s.Faults[f] += n
+	}
 	s.Blank = !p.Util.OK && !p.KV.OK && !p.Waiting.OK
 	s.GPUs = max(p.GPUs, 0)
 	s.MostGPUs = max(s.MostGPUs, s.GPUs)
@@ -54,6 +58,7 @@ func (s *SourceState) take(p Sample, dropped int) {
 // miss records a failure.
 func (s *SourceState) miss(err error) {
 	s.Missed++
+	s.Faults[FaultOf(err)]++
 	s.Misses++
 	s.Error = "unknown error"
 	if err != nil {
