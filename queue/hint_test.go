@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -62,6 +63,28 @@ func TestSlotIsAPlace(t *testing.T) {
 	}
 	if s := l.Stats(at(slot)).Bookings[policy.Standard]; s.Claimed != 1 || s.Due != 0 {
 		t.Errorf("claimed: %+v", s)
+	}
+}
+
+// Q7: hints are spread upwards, by less than an eighth and than the time between
+// two seats.
+func TestHintsAreSpread(t *testing.T) {
+	ask := func(rng *rand.Rand) time.Duration {
+		l, _, b := booking(t)
+		l.rng = rng
+		return mustRefuse(t, l, at(100*ms), waiter(policy.Standard, "a"), b, Full).Hint
+	}
+	begins := ask(nil)
+	seen := map[time.Duration]bool{}
+	for seed := range uint64(100) {
+		hint := ask(rand.New(rand.NewPCG(seed, 1)))
+		if hint < begins || hint > begins+min(begins/8, 100*ms) {
+			t.Fatalf("hint %v of a slot that begins in %v", hint, begins)
+		}
+		seen[hint] = true
+	}
+	if len(seen) < 90 {
+		t.Errorf("%d different hints of 100", len(seen))
 	}
 }
 
