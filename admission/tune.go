@@ -149,7 +149,7 @@ func (c *Core) tune(now time.Time, l *pool) []queue.Exit {
 	} else if real := c.echo.floor.Load().pools[l.name]; real != nil {
 		config.Seats = *real.seats.Load()
 	}
-	t.restless = look.Waiting > 0 || t.watchdog.Raise() > 0 || config.Seats != t.plain.Seats
+	t.restless = look.Waiting > 0 || t.watchdog.Raise() > 0 || !t.adaptive && config.Seats != t.plain.Seats
 	if config.Seats == *l.seats.Load() {
 		return nil
 	}

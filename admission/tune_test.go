@@ -306,6 +306,21 @@ func TestIdlePoolsRest(t *testing.T) {
 	}
 }
 
+// TestFoundSeatsRest: so does one whose seats are no longer those it began with,
+// once all have left.
+func TestFoundSeatsRest(t *testing.T) {
+	p := newPlant(t, adaptive(8, 64, 1), 100)
+	p.until(30 * time.Second)
+	p.callers -= 100 // nobody comes again
+	p.until(2 * time.Minute)
+	if s := p.pool(); s.Wanted <= 8 || s.Line.SeatsUsed.Requests != 0 {
+		t.Fatalf("%d seats wanted, %d used; want more than 8, none", s.Wanted, s.Line.SeatsUsed.Requests)
+	}
+	if at, ok := p.core.NextAt(p.pool().Name); ok {
+		t.Errorf("an idle pool wants a call at %s", at)
+	}
+}
+
 // TestFirstOnce: the first token of a stream counts once, and only while it
 // runs; what does not stream counts never.
 func TestFirstOnce(t *testing.T) {
