@@ -79,6 +79,9 @@ func wildPolicy(rng *rand.Rand) *policy.Policy {
 	for i := range p.Pools {
 		p.Pools[i].Seats = policy.Seats{Requests: 1 + rng.Int64N(60), Tokens: rng.Int64N(2) * (3000 + rng.Int64N(20000))}
 		p.Pools[i].MaxHold = time.Duration(100+rng.IntN(5000)) * time.Millisecond
+		if rng.IntN(3) == 0 {
+			p.Pools[i].Adaptive = &policy.Adaptive{Min: 1 + rng.Int64N(8), Max: 8 + rng.Int64N(100), TTFT: time.Duration(rng.IntN(2000)) * time.Millisecond}
+		}
 	}
 	for i := range p.Classes {
 		p.Classes[i].MaxWait = time.Duration(rng.IntN(2000)) * time.Millisecond
@@ -86,6 +89,13 @@ func wildPolicy(rng *rand.Rand) *policy.Policy {
 	}
 	p.Queue.Length.Max = rng.IntN(300)
 	p.Queue.Length.Min = min(p.Queue.Length.Min, p.Queue.Length.Max)
+	p.Shares = policy.Shares{Priority: policy.Ratio(rng.IntN(3)) / 10, Streaming: policy.Ratio(1+rng.IntN(10)) / 10}
+	p.Tiers = []policy.Tier{{Name: "gold", Weight: 2, Share: 0.2}, {Name: "silver", Weight: 1, Share: 0.6}, {Name: "bronze", Weight: 0.5, Share: 0.2}}
+	p.Queue.Headroom, p.Queue.Price = policy.Ratio(rng.IntN(3))/10, policy.Price(rng.IntN(2))
+	p.Variants.ByCost = rng.IntN(2) == 0
+	if rng.IntN(3) == 0 {
+		p.NonStreaming = &policy.NonStreaming{Variant: policy.FP16, MaxWait: 200 * time.Millisecond}
+	}
 	p.Quotas = []policy.QuotaRule{{
 		Name: "per-tenant", Match: policy.Match{Tenant: "*"}, By: []string{"tenant"},
 		Limits: []policy.Limit{{Unit: policy.Concurrency, Max: 1 + rng.Int64N(100)}, {Unit: policy.Tokens, Max: 10000 + rng.Int64N(100000), Per: 10 * time.Second}},
