@@ -77,6 +77,8 @@ type world struct {
 	r      *rand.Rand
 	events heap[time.Duration, happening]
 	seq    uint64
+	open   int // calls of the burst that may still get a seat
+	names  []string
 	out    outcome
 }
 
@@ -85,11 +87,14 @@ func (c audience) run() *outcome {
 	cfg.Booking = Booking{Share: c.share, Grace: 5 * time.Second, Max: time.Minute}
 	w := &world{audience: c, l: New(cfg, dice(c.seed+1)), r: dice(c.seed + 2)}
 	w.out.perSecond = map[time.Duration]int{}
+	for n := range w.tenants {
+		w.names = append(w.names, fmt.Sprint("t", n))
+	}
 	w.at(0, w.newcomer)
 	if c.flood > 0 {
 		w.at(burstFrom, w.flooder)
 	}
-	for w.events.len() > 0 && w.events.min().key < burstFrom+w.lasts+time.Minute+time.Second {
+	for over := burstFrom + w.lasts; w.events.min().key < over || w.open > 0 && w.events.min().key < over+time.Minute+time.Second; {
 		now, next := w.events.min().key, w.events.min().item
 		if due, ok := w.l.Next(); ok && due.Before(at(now)) {
 			w.exits(due.Sub(epoch), w.l.Advance(due))
@@ -126,9 +131,10 @@ func (w *world) newcomer(now time.Duration) {
 		x -= w.mix[class]
 	}
 	n := w.r.IntN(w.tenants)
-	k := &call{w: waiter(class, fmt.Sprint("t", n)), tenant: n, first: now}
+	k := &call{w: waiter(class, w.names[n]), tenant: n, first: now}
 	if w.bursting(now) {
 		w.out.calls[class]++
+		w.open++
 	}
 	w.offer(now, k)
 }
@@ -188,6 +194,7 @@ func (w *world) seated(now time.Duration, k *call) {
 	if !w.bursting(k.first) || k.tenant < 0 {
 		return
 	}
+	w.open--
 	if k.try == 0 {
 		o.first[k.w.Class]++
 	}
@@ -209,6 +216,9 @@ func (w *world) refused(now time.Duration, k *call, hint time.Duration) {
 		w.out.hints = append(w.out.hints, hint.Seconds())
 	}
 	if w.r.Float64() < w.absent || k.try == 5 {
+		if w.bursting(k.first) {
+			w.open--
+		}
 		return
 	}
 	k.try++

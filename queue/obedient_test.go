@@ -15,6 +15,7 @@ const drains = 120 / 0.095
 // all of them together come no faster than the pool can serve; and newcomers
 // are served all the same.
 func TestHintsAreTrue(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []float64{1500, 2 * drains, 4 * drains} {
 		for _, length := range []int{50, 200} {
 			for _, lasts := range []time.Duration{time.Second, 10 * time.Second} {
@@ -53,6 +54,7 @@ func TestHintsAreTrue(t *testing.T) {
 // H1: at 1.2 times what the pool serves, everybody is admitted at once or at a
 // hint within 5 s, and class critical at once.
 func TestPulseIsServedWithinFiveSeconds(t *testing.T) {
+	t.Parallel()
 	for _, length := range []int{50, 200} {
 		for seed := range uint64(3) {
 			c := pulseOf(1500, length)
@@ -73,6 +75,7 @@ func TestPulseIsServedWithinFiveSeconds(t *testing.T) {
 // Those who do not come back waste nothing: seats are not kept for them, and
 // those who do come back find theirs.
 func TestAbsentCallersWasteNothing(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []float64{1500, 4 * drains} {
 		for _, absent := range []float64{0.5, 1} {
 			c := pulseOf(rate, 50)
@@ -88,6 +91,7 @@ func TestAbsentCallersWasteNothing(t *testing.T) {
 // A tenant whose callers come back early gains nothing by it but what trying
 // twice as often does: less than a tenth.
 func TestHasteGainsNothing(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []float64{1500, 2 * drains, 4 * drains} {
 		c := pulseOf(rate, 50)
 		c.hasty = true
@@ -100,6 +104,7 @@ func TestHasteGainsNothing(t *testing.T) {
 // A tenant that floods moves its own hints: those of the others stay, and so
 // do their seats.
 func TestFloodMovesItsOwnHints(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []float64{1500, 2 * drains} {
 		calm := pulseOf(rate, 200)
 		wild := calm
@@ -116,6 +121,7 @@ func TestFloodMovesItsOwnHints(t *testing.T) {
 
 // Thousands of tenants with a call or two each are let in like thirty.
 func TestThousandsOfTenants(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []float64{1500, 4 * drains} {
 		c := pulseOf(rate, 200)
 		c.tenants = 3000
@@ -128,6 +134,7 @@ func TestThousandsOfTenants(t *testing.T) {
 // Q7: who knows whole seconds only comes up to one second late and is let in
 // all the same.
 func TestWholeSeconds(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []float64{1500, 2 * drains} {
 		c := pulseOf(rate, 200)
 		c.whole = true
@@ -141,6 +148,7 @@ func TestWholeSeconds(t *testing.T) {
 // in use and those who come back are let in as far as half the rate holds: the
 // slots of before were half of the capacity.
 func TestCapacityHalves(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []float64{1500, 2 * drains} {
 		c := pulseOf(rate, 200)
 		c.slow = 10 * time.Second
@@ -153,6 +161,7 @@ func TestCapacityHalves(t *testing.T) {
 // A pool without a line (Length 0) holds no seat for who comes back: most find
 // one all the same, and none stands idle.
 func TestHintsWithoutALine(t *testing.T) {
+	t.Parallel()
 	for _, rate := range []float64{1500, 2 * drains, 4 * drains} {
 		for _, unmarked := range []bool{false, true} {
 			c := pulseOf(rate, 0)

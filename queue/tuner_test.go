@@ -29,7 +29,7 @@ func TestTunerFindsTheBest(t *testing.T) {
 			whole, half := best(c, c.engines), best(c, halved(c))
 			t.Logf("best %v, of half the engines %v", whole, half)
 			for _, h := range hears {
-				for seed := range uint64(4) {
+				for seed := range uint64(2) {
 					var tuner queue.Tuner
 					tuner.Configure(c.bounds)
 					p := newPlant(seed, c.draw, c.engines...)
@@ -278,7 +278,7 @@ func TestTunerBounds(t *testing.T) {
 	odd := func() float64 {
 		return []float64{0, 1, 3, 1e9, -1, math.NaN(), math.Inf(1), rng.Float64(), rng.Float64() * 100}[rng.IntN(9)]
 	}
-	for range 300 {
+	for range 100 {
 		var tuner queue.Tuner
 		bounds := policy.Adaptive{Min: rng.Int64N(20) - 2, Max: rng.Int64N(300) - 2, TTFT: time.Duration(rng.Int64N(4)-1) * time.Second}
 		tuner.Configure(bounds)
