@@ -1,8 +1,10 @@
 package simulate
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,5 +165,24 @@ func TestHintsAreJudged(t *testing.T) {
 	}
 	if want := []float64{0, 0.25, 0.5}; !slices.Equal(w.tally.errors, want) {
 		t.Errorf("errors %v, want %v", w.tally.errors, want)
+	}
+}
+
+// Who is told a hint and never comes back says nothing of it.
+func TestHintsOfTheAbsentAreNotJudged(t *testing.T) {
+	s := places(10, 200*time.Millisecond, client(Client{Kind: Obedient, Tries: 1}), func(s *Scenario) {
+		s.Arrivals[0].Even = true
+		s.Engines["chat-fp16"].Service.Places, s.Engines["chat-fp16"].Service.Time = 1, 900*time.Millisecond
+	})
+	r := play(t, s, one(1, closed))
+	if want := (HintResult{Given: 1}); r.Hints != want {
+		t.Errorf("%+v, want %+v", r.Hints, want)
+	}
+	var b bytes.Buffer
+	if err := WriteTable(&b, []*Result{r}); err != nil {
+		t.Fatal(err)
+	}
+	if row := strings.Fields(b.String()[strings.LastIndex(b.String(), "test "):]); !slices.Equal(row[:5], []string{"test", "1", "-", "-", "-"}) {
+		t.Errorf("row %q", row)
 	}
 }

@@ -59,6 +59,7 @@ type ClassResult struct {
 // HintResult judges the retry hints of a run (Q5) by clients that obey them.
 type HintResult struct {
 	Given         int     `json:"given"`
+	Returned      int     `json:"returned"`                 // callers, once at least
 	FirstReturn   float64 `json:"admitted_at_first_return"` // share of those who came back
 	MedianError   float64 `json:"median_error"`             // |let in - hint| / hint, let in = the seat
 	WavePeakRatio float64 `json:"second_wave_peak"`         // most returns in a second / drain rate

@@ -58,7 +58,7 @@ func (t *tally) result(w *world) *Result {
 
 func (t *tally) hints(r *Result, capacity float64) {
 	h := &r.Hints
-	h.Given = t.given
+	h.Given, h.Returned = t.given, t.came
 	h.FirstReturn = ratio(float64(t.cameIn), float64(t.came))
 	if n := len(t.errors); n > 0 {
 		slices.Sort(t.errors)

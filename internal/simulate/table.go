@@ -41,8 +41,9 @@ func WriteTable(w io.Writer, results []*Result) error {
 				classes = append(classes, []string{r.Policy, name, fmt.Sprint(k.Requests), percent(&k.AdmittedFirst), span(&k.WaitP99)})
 			}
 		}
-		row := []string{r.Policy, "0", "-", "-", "-"}
-		if h := &r.Hints; h.Given > 0 {
+		h := &r.Hints
+		row := []string{r.Policy, fmt.Sprint(h.Given), "-", "-", "-"}
+		if h.Returned > 0 {
 			row = []string{r.Policy, fmt.Sprint(h.Given), percent(&h.FirstReturn), percent(&h.MedianError), fmt.Sprintf("%.2f of the drain rate", h.WavePeakRatio)}
 		}
 		hints = append(hints, row)

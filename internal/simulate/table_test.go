@@ -16,7 +16,7 @@ func results() []*Result {
 			Policy: "default", Requests: 12000, Wall: 0.5, BurstAdmitted: v(0.955), BurstAdmittedFirst: v(0.84), LatencyP99: v(512.4), WaitP99: v(400),
 			Throughput: v(0.98), UtilisationMin: 0.9, UtilisationMax: 1, Goodput: 1100, Failed: 600,
 			Classes: map[string]*ClassResult{"critical": {2000, 0.995, 90}, "batch": {3000, 0.5, 900}},
-			Reasons: map[string]int{"admitted": 11000}, Hints: HintResult{900, 0.93, 0.11, 1.05},
+			Reasons: map[string]int{"admitted": 11000}, Hints: HintResult{Given: 900, Returned: 900, FirstReturn: 0.93, MedianError: 0.11, WavePeakRatio: 1.05},
 			Series: []Sample{{At: time.Second, Waiting: 3, Seats: 120}, {At: 2 * time.Second, Waiting: 5, Seats: 120}},
 		},
 		{Policy: "no-queue", Requests: 12000, Failed: 12000, Classes: map[string]*ClassResult{}, Reasons: map[string]int{"queue_full": 7}, Advice: "no policy can help: 300/s are missing"},

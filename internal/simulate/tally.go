@@ -216,7 +216,9 @@ func (t *tally) lost(w *world, c *caller) {
 	if c.counted {
 		t.failed++
 		c.tenant.Failed++
-		t.judgeHint(w, c)
+		if c.tries > 1 { // who did not come back says nothing of its hint
+			t.judgeHint(w, c)
+		}
 	}
 }
 
