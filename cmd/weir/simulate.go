@@ -46,8 +46,11 @@ func simulateCommand() *cobra.Command {
 			"  weir simulate yesterday.yaml --policy tomorrow.yaml --skip-bad --json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if f.requests < 0 {
+			switch {
+			case f.requests < 0:
 				return usageError{fmt.Errorf("--requests must not be negative (got %d)", f.requests)}
+			case slices.Contains(f.policies, ""), slices.Contains(f.compare, ""), c.Flags().Changed("compare") && len(f.compare) == 0:
+				return usageError{errors.New("--policy and --compare: a name is empty; each is a file, default or source")}
 			}
 			s, err := simulate.LoadFile(args[0])
 			if err != nil {
@@ -76,7 +79,11 @@ func (f *simulation) run(ctx context.Context, s *simulate.Scenario, out, notes i
 		return err
 	}
 	if f.requests > 0 {
-		s = s.Stretch(f.requests)
+		longer := s.Stretch(f.requests)
+		if longer == s {
+			fmt.Fprintf(notes, "weir: note: 30 days of %s do not send %d requests (traces do not count): it is played as it stands\n", s.Name, f.requests)
+		}
+		s = longer
 	}
 	var results []*simulate.Result
 	for _, c := range candidates {
@@ -86,6 +93,9 @@ func (f *simulation) run(ctx context.Context, s *simulate.Scenario, out, notes i
 		}
 		if r.Skipped > 0 {
 			fmt.Fprintf(notes, "weir: note: %s: %d lines of traces were passed over\n", r.Policy, r.Skipped)
+		}
+		if r.Cut && len(results) == 0 {
+			fmt.Fprintln(notes, "weir: note: a trace goes on after its stream ends (arrivals[].to, else duration): the rest is not played")
 		}
 		results = append(results, r)
 	}
@@ -170,14 +180,26 @@ func (f *simulation) candidates(s *simulate.Scenario) (list []simulate.Candidate
 			errs = append(errs, err)
 			continue
 		}
-		base := filepath.Base(name)
-		list = append(list, simulate.Candidate{Name: cmp.Or(strings.TrimSuffix(base, filepath.Ext(base)), base), Policy: p, Reloads: reloads})
+		list = append(list, simulate.Candidate{Name: title(name, names), Policy: p, Reloads: reloads})
 	}
 	return list, errors.Join(errs...)
 }
 
 // maxPolicy is how long a policy file may be, in bytes, as everywhere.
 const maxPolicy = 1 << 20
+
+// title is a file's name without directory and extension; the whole name where
+// that is another's too.
+func title(name string, names []string) string {
+	short := func(name string) string {
+		base := filepath.Base(name)
+		return cmp.Or(strings.TrimSuffix(base, filepath.Ext(base)), base)
+	}
+	if slices.ContainsFunc(names, func(other string) bool { return other != name && short(other) == short(name) }) {
+		return name
+	}
+	return short(name)
+}
 
 // loadOver reads a policy, weir's own or a file, with the scenario laid over.
 func loadOver(s *simulate.Scenario, name string, place func(string) string) (*policy.Policy, error) {

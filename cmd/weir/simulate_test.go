@@ -127,6 +127,10 @@ func TestSimulateRefuses(t *testing.T) {
 		"bad.yaml":   "version: 1\nqueue: {softLimt: 70%}\n",
 		"trace.yaml": trace,
 		"t.csv":      "at,class\n0.5,batch\n0.6,vip\n0.7,batch\n",
+		"long.yaml":  strings.Replace(trace, "t.csv", "long.csv", 1),
+		"long.csv":   "at\n0\n1\n1000\n",
+		"none-.yaml": strings.Replace(trace, "t.csv", "none.csv", 1),
+		"none.csv":   "at,code\n0,401\n",
 	})
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for _, c := range []struct {
@@ -145,6 +149,11 @@ func TestSimulateRefuses(t *testing.T) {
 		{[]string{file("world.yaml"), "--policy", "/dev/zero"}, 1, "/dev/zero is not a plain file"},
 		{[]string{file("trace.yaml")}, 1, file("t.csv") + `:3: class: must be critical, standard or batch (got "vip")`},
 		{[]string{file("trace.yaml"), "--skip-bad", "--policy", "default"}, 0, "note: default: 1 lines of traces were passed over"},
+		{[]string{file("long.yaml"), "--policy", "default"}, 0, "note: a trace goes on after "},
+		{[]string{file("world.yaml"), "--policy", "default", "--requests", "999999999999"}, 0, "do not send 999999999999 requests"},
+		{[]string{file("none-.yaml")}, 1, file("none.csv") + ": no line of it can be replayed"},
+		{[]string{file("world.yaml"), "--compare", "default,"}, 2, "a name is empty"},
+		{[]string{file("world.yaml"), "--compare", ""}, 2, "a name is empty"},
 		{[]string{file("world.yaml"), "--html", filepath.Join(dir, "no", "r.html")}, 1, "no such file"},
 	} {
 		out, errs, code := execute(t, append([]string{"simulate"}, c.args...)...)
@@ -153,6 +162,17 @@ func TestSimulateRefuses(t *testing.T) {
 		}
 		if code != 0 && out != "" {
 			t.Errorf("%v: a failure prints results: %s", c.args, out)
+		}
+	}
+}
+
+// TestTitles: two policies of one file name are told apart.
+func TestTitles(t *testing.T) {
+	names := []string{"old/weir.yaml", "new/weir.yaml", "p.yaml", "default", "p.yaml"}
+	want := []string{"old/weir.yaml", "new/weir.yaml", "p", "default", "p"}
+	for i, name := range names {
+		if got := title(name, names); got != want[i] {
+			t.Errorf("%s is called %s, want %s", name, got, want[i])
 		}
 	}
 }

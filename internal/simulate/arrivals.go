@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -25,6 +26,7 @@ type stream struct {
 	senders senders
 	trace   *TraceReader // nil = no trace
 	call    Call         // of it, the one at hand
+	cut     bool         // the trace goes on after the stream ends
 
 	gap   float64       // evenly spaced: what the rate grows by until the next send
 	drawn float64       // mixed: the rate in force
@@ -79,11 +81,15 @@ func (t *stream) next() (bool, error) {
 // read takes the next call of the trace.
 func (t *stream) read() (more bool, err error) {
 	t.call, err = t.trace.Next()
-	if errors.Is(err, io.EOF) {
+	switch {
+	case errors.Is(err, io.EOF) && !t.trace.started:
+		return false, fmt.Errorf("trace %s: no line of it can be replayed", t.trace.name)
+	case errors.Is(err, io.EOF):
 		return false, nil
 	}
 	t.at = t.a.From + t.call.At
-	return err == nil && t.at < t.a.To, err
+	t.cut = err == nil && t.at >= t.a.To
+	return err == nil && !t.cut, err
 }
 
 // close gives the trace's file back and says how many of its lines were

@@ -165,10 +165,13 @@ func listOf[T any](r *reader, v *[]T, least, most int, item func(n *yaml.Node, a
 func (r *reader) plain(types string, parse func(text string) string) value {
 	return func(n *yaml.Node, at string) {
 		message := "must be a plain value"
-		if n.Kind == yaml.ScalarNode && strings.Contains(types, n.ShortTag()) {
+		switch {
+		case n.Kind == yaml.ScalarNode && strings.Contains(types, n.ShortTag()):
 			message = parse(n.Value)
-		} else if types == "!!str" {
+		case types == "!!str":
 			message = "must be a string: put it in quotes"
+		case types == "!!bool":
+			message = "must be true or false"
 		}
 		if message != "" {
 			r.report(n, at, n.Value, message)
@@ -216,7 +219,10 @@ func bare(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // ratio reads 0.8 or 80%, at least least (0 or a little above it) and at
 // most 1.
-func (r *reader) ratio(v *float64, least float64) value {
+func (r *reader) ratio(v *float64, least float64) value { return r.times(v, least, 1) }
+
+// times reads how many times as much: 0.8, 80% or 2.
+func (r *reader) times(v *float64, least, most float64) value {
 	return r.plain(numbers, func(s string) string {
 		text, percent := strings.CutSuffix(s, "%")
 		f, err := strconv.ParseFloat(text, 64)
@@ -226,8 +232,8 @@ func (r *reader) ratio(v *float64, least float64) value {
 		switch {
 		case !decimal.MatchString(text) || err != nil:
 			return "must be a ratio such as 0.8 or 80%"
-		case f < least || f > 1:
-			return "must lie between " + bare(least) + " and 1 (100%)"
+		case f < least || f > most:
+			return "must lie between " + bare(least) + " and " + bare(most) + " (" + bare(100*most) + "%)"
 		}
 		*v = f
 		return ""
@@ -250,7 +256,7 @@ func (r *reader) share(v *float64) value {
 
 // whole reads a whole number.
 func whole[T int | int64 | uint64](r *reader, v *T, least, most T) value {
-	return r.plain("!!int", func(s string) string {
+	return r.plain(numbers, func(s string) string {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < int64(least) || n > int64(most) {
 			return fmt.Sprintf("must be a whole number between %d and %d", least, most)

@@ -38,7 +38,8 @@ func (s *Scenario) Lay(file string, data []byte) (*policy.Policy, error) {
 		if _, ok := s.Engines[name]; !ok {
 			wrong = append(wrong, policy.Violation{
 				File: s.File, Field: join("engines", name),
-				Message: "is missing: " + file + " has this pool; the engines are of " + strings.Join(slices.Sorted(maps.Keys(s.Engines)), ", "),
+				Message: "is missing: " + file + " has this pool; the engines are of " + strings.Join(slices.Sorted(maps.Keys(s.Engines)), ", ") +
+					"; give it one, play a policy that has their pools, or lay models and pools over it by topology",
 			})
 		}
 	}

@@ -74,7 +74,7 @@ func (r *reader) failure(n *yaml.Node, at string) (f Failure) {
 		"at":    r.duration(&f.At, 0, longest),
 		"for":   r.duration(&f.For, time.Millisecond, longest),
 		"kind":  oneOf(r, &f.Kind, "down", "slow", "errors", "resize", "cold", "stale"),
-		"value": r.number(&f.Value, 0, 1000),
+		"value": r.times(&f.Value, 0, 1000),
 	}, "at", "for", "kind")
 	valued := f.Kind == Slow || f.Kind == Errors || f.Kind == Resize
 	message := ""

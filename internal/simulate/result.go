@@ -6,7 +6,7 @@ import "time"
 // simulate --json` prints, one object for each policy; a pointer is null
 // where the scenario has no burst.
 type Result struct {
-	Policy   string  `json:"policy"`   // file name without extension; weir's own is "default"
+	Policy   string  `json:"policy"`   // file name without extension, the whole name where two have the same; weir's own is "default"
 	Requests int     `json:"requests"` // sent for the first time; tries of the same request count once
 	Wall     float64 `json:"wall_s"`   // seconds that the run took
 
@@ -26,6 +26,7 @@ type Result struct {
 	Reasons  map[string]int `json:"reasons"`       // of every try
 	Hints    HintResult     `json:"hints"`
 	Skipped  int            `json:"skipped,omitempty"`  // lines of traces that were passed over
+	Cut      bool           `json:"cut,omitempty"`      // a trace goes on after the end of its stream; that part was not played
 	Advice   string         `json:"advice,omitempty"`   // said when no policy can help: how much capacity is missing
 	Violated []string       `json:"violated,omitempty"` // invariants that did not hold: always a defect
 	Series   []Sample       `json:"-"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weirproxy/weir/admission"
@@ -89,6 +90,7 @@ func Run(s *Scenario, c Candidate, skipBad bool) (*Result, error) {
 	w.checkEmpty()
 	r := w.tally.result(w)
 	r.Policy, r.Skipped = c.Name, w.close()
+	r.Cut = slices.ContainsFunc(w.streams, func(t *stream) bool { return t.cut })
 	return r, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -51,7 +52,11 @@ func WriteTable(w io.Writer, results []*Result) error {
 			fmt.Fprintf(&advice, "\n%s: %s\n", r.Policy, r.Advice)
 		}
 	}
-	_, err := io.WriteString(w, runs.String()+"\n"+classes.String()+"\n"+hints.String()+advice.String())
+	note := ""
+	if slices.ContainsFunc(results, func(r *Result) bool { return r.BurstAdmitted == nil }) {
+		note = "-: judged by the burst; no stream of the scenario says burst: true\n"
+	}
+	_, err := io.WriteString(w, runs.String()+note+"\n"+classes.String()+"\n"+hints.String()+advice.String())
 	return err
 }
 

@@ -134,6 +134,7 @@ func (r *TraceReader) open(t *TraceFile) error {
 		return nil
 	}
 	line, err := r.next()
+	r.line = max(r.line, 1)
 	if err != nil {
 		return r.wrong(orEOF(err, "has no header"))
 	}

@@ -182,7 +182,7 @@ func TestBadLines(t *testing.T) {
 
 func TestBadHeaders(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                 "a.csv:0: has no header",
+		"":                 "a.csv:1: has no header",
 		"at,tenent\n":      `a.csv:1: unknown column "tenent"`,
 		"at,at\n":          "a.csv:1: column at is there twice",
 		"tenant,class\n":   "a.csv:1: column at is missing",

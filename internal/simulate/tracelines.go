@@ -27,7 +27,7 @@ func csvParser(header []byte, fields map[string]string) (func([]byte, *rawCall) 
 		}
 		switch {
 		case !slices.Contains(columns(), names[i]):
-			return nil, fmt.Errorf("unknown column %.64q; the columns are %s", names[i], strings.Join(columns(), ", "))
+			return nil, fmt.Errorf("unknown column %.64q: leave it out, or say by fields which it is; the columns are %s", names[i], strings.Join(columns(), ", "))
 		case slices.Contains(names[:i], names[i]):
 			return nil, fmt.Errorf("column %s is there twice", names[i])
 		}
