@@ -43,6 +43,6 @@ func (d *decoder) checkTierShares(p *Policy) {
 		parts = append(parts, t.Name+" "+formatRatio(t.Share))
 	}
 	if sum > 1+1e-9 {
-		d.failAt("tiers", formatRatio(sum), "shares must not add up to more than 100%: "+strings.Join(parts, ", "))
+		d.failAt("tiers", fmt.Sprintf("%.4g%%", 100*sum), "shares must not add up to more than 100%: "+strings.Join(parts, ", "))
 	}
 }

@@ -197,6 +197,9 @@ func describeTenant(p *Policy, t *TenantRule) string {
 
 func (r *report) quotas(p *Policy) {
 	r.head("quotas (every matching rule binds)")
+	if len(p.Quotas) == 0 {
+		r.line("  none")
+	}
 	for i := range p.Quotas {
 		q := &p.Quotas[i]
 		r.line("  %-20s for %s, %s: %s", q.Name, describeMatch(&q.Match), describeBy(q.By), describeLimits(q.Limits))

@@ -214,7 +214,7 @@ func duration(least, most time.Duration, off bool) codec[time.Duration] {
 	}
 	sh := shape{kind: "duration", bounds: bounds, zero: off}
 	return scalarOf(sh, "a duration", "!!str !!int !!float", func(s string) (time.Duration, string) {
-		v, message := parseDuration(s, off)
+		v, message := parseDuration(s, off || least > 0)
 		if message != "" {
 			return 0, message
 		}

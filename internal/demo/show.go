@@ -133,7 +133,7 @@ func (v *show) draw(ctx context.Context) {
 		line := fmt.Sprintf("%5.1fs %-6s waiting %3d", at.Seconds(), name, waiting)
 		for _, c := range v.callers {
 			r := c.tally.read()
-			line += fmt.Sprintf(" | %s %d in, %d ok, %d x 429, %d x 503", c.group.Class, r.sent, r.admitted, r.rejected, r.shed)
+			line += fmt.Sprintf(" | %s %d sent, %d ok, %d x 429, %d x 503", c.group.Class, r.sent, r.admitted, r.rejected, r.shed)
 		}
 		v.say("%s", line)
 		return
