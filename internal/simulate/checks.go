@@ -93,6 +93,11 @@ type seats struct {
 	tokens   int64
 }
 
+// beyond says that more is out than there is.
+func (s seats) beyond(total policy.Seats) bool {
+	return s.requests > total.Requests || total.Tokens > 0 && s.tokens > total.Tokens
+}
+
 // checkGrant holds that a seat is given only where there is one. After a pool
 // shrank more may be out; then none may be given.
 func (w *world) checkGrant(c *caller) {
@@ -100,7 +105,7 @@ func (w *world) checkGrant(c *caller) {
 	if m == nil || c.request.Policy.ModeOf(c.class) != policy.Enforce {
 		return
 	}
-	total := w.seatsOf(m.name)
+	total, fixed := w.seatsOf(m.name)
 	c.holds = seats{1, c.plan.Input + c.plan.Output}
 	c.holder = m
 	if total.Tokens > 0 {
@@ -108,7 +113,10 @@ func (w *world) checkGrant(c *caller) {
 	}
 	m.out.requests++
 	m.out.tokens += c.holds.tokens
-	if m.out.requests > total.Requests || total.Tokens > 0 && m.out.tokens > total.Tokens {
+	if !fixed || m.out.beyond(total) {
+		total = w.seatsNow(m.name)
+	}
+	if m.out.beyond(total) {
 		w.checks.fault("%v: pool %s gave out %d seats of %d tokens, it has %d of %d",
 			w.now, m.name, m.out.requests, m.out.tokens, total.Requests, total.Tokens)
 	}
@@ -123,28 +131,29 @@ func (w *world) checkEnd(c *caller) {
 	}
 }
 
-// seatsOf are the seats that a pool has now: the policy's, or what its line
-// says where their number moves.
-func (w *world) seatsOf(name string) policy.Seats {
+// seatsOf are the seats that the policy gives a pool; fixed says that the line
+// has as many, but for what its watchdog adds.
+func (w *world) seatsOf(name string) (total policy.Seats, fixed bool) {
 	pool, _ := w.rules.Policy.Pool(name)
 	if pool == nil {
-		return policy.Seats{}
+		return policy.Seats{}, true
 	}
 	n, total := int64(max(w.rules.Policy.Server.Replicas, 1)), pool.Seats
 	total.Requests = max(total.Requests/n, 1)
 	if total.Tokens > 0 {
 		total.Tokens = max(total.Tokens/n, 1)
 	}
-	m := w.machines[name]
-	if pool.Adaptive == nil && m.out.requests < total.Requests {
-		return total
-	}
+	return total, pool.Adaptive == nil
+}
+
+// seatsNow are the seats that a pool has by the word of its line.
+func (w *world) seatsNow(name string) policy.Seats {
 	for _, s := range w.core.Stats(w.clock()) {
 		if s.Name == name {
 			return s.Line.SeatsTotal
 		}
 	}
-	return total
+	return policy.Seats{}
 }
 
 // checkEmpty holds that a run leaves nothing behind.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/identity"
+	"github.com/weirproxy/weir/internal/modelsim"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -73,6 +74,23 @@ func TestChecksSee(t *testing.T) {
 		if all := strings.Join(w.checks.list(), "; "); !strings.Contains(all, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, all, c.want)
 		}
+	}
+}
+
+// What a watchdog adds to a pool is there to be given, in both currencies.
+func TestChecksKnowWhatAWatchdogAdds(t *testing.T) {
+	s := places(40, 20*time.Second)
+	s.Engines["chat-fp16"] = Engine{Batch: modelsim.EngineConfig{Running: 100, KVTokens: 1e6, StepBase: 50 * time.Millisecond}}
+	p := one(100, endless, func(p *policy.Policy) {
+		p.Pools[0].Seats.Tokens = 1200 // ten requests: the engine has room for more
+		p.Queue.Watchdog = policy.Watchdog{After: 2 * time.Second, Step: 0.5, Max: 0.5}
+	})
+	most := 0
+	for _, sample := range play(t, s, p).Series {
+		most = max(most, sample.Running)
+	}
+	if most != 15 {
+		t.Errorf("%d ran at a time, want half as many again as ten", most)
 	}
 }
 
