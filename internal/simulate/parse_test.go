@@ -26,7 +26,7 @@ engines:
     service: {places: 120, time: 95ms, spread: 10%, beyond: fail}
     sensor: {every: 1s, delay: 500ms}
     failures:
-      - {at: 30s, for: 5s, kind: slow, value: 300%}
+      - {at: 30s, for: 5s, kind: slow, value: 3}
       - {at: 20s, for: 5s, kind: down}
 arrivals:
   - {kind: steady, rate: 300, spacing: even}
@@ -124,6 +124,7 @@ func TestParseNamesFieldLineAndReason(t *testing.T) {
 		{"length: 10s, every: 20s", "length: 30s, every: 20s", `arrivals[1].length: must not exceed every, 20s (got "30s")`},
 		{"from: 10s", "from: 70s", `arrivals[1]: lasts from 1m10s to 1m0s, must begin before it ends and end within duration, 1m0s`},
 		{"most: 800", "most: 20", `arrivals[2].most: must not be below rate, 50`},
+		{"kind: slow, value: 3", "kind: errors, value: 300%", `engines.a.failures[0].value: must lie between 0 and 1: the share of requests`},
 		{"places: 120", "places: many", `engines.a.service.places: must be a whole number between 1 and 1000000 (got "many")`},
 		{"burst: true", "burst: yes please", `arrivals[1].burst: must be true or false`},
 		{"fields: {tenant: customer}", "fields: {tenent: customer}", `arrivals[4].fields.tenent: unknown key`},
