@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/weirproxy/weir/authz"
+	"github.com/weirproxy/weir/internal/listen"
+	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -31,15 +33,17 @@ func checkFiles(p *policy.Policy) (missing []error, err error) {
 		}
 	}
 	if p.Server.TLS != nil {
-		_, err := serverTLS(p.Server.TLS)
-		judge(err)
+		if _, err := listen.TLS(p.Server.TLS); err != nil {
+			judge(fmt.Errorf("server.%w", err))
+		}
 	}
 	for i := range p.Pools {
 		for k, t := range p.Pools[i].Telemetry {
-			if t.Kind != "script" {
-				continue
+			source, err := openSource(p.Pools[i].Name, t, p.Engines)
+			if err == nil {
+				err = closeSources([]gpu.Target{{Source: source}})
 			}
-			if _, err := openSource(p.Pools[i].Name, t); err != nil {
+			if err != nil {
 				judge(fmt.Errorf("pools[%d].telemetry[%d]: %w", i, k, err))
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/gpu/cgroup"
 	"github.com/weirproxy/weir/gpu/scrape"
 	"github.com/weirproxy/weir/gpu/script"
 	"github.com/weirproxy/weir/policy"
@@ -31,6 +32,7 @@ type poolGauge struct {
 	gauge     *gpu.Gauge
 	poller    *gpu.Poller // owns the sources
 	telemetry []policy.TelemetrySource
+	engines   []policy.EngineMetrics
 	config    policy.Gauge
 }
 
@@ -84,7 +86,7 @@ func (g *gauges) swap(p *policy.Policy) error {
 }
 
 func (s *poolGauge) fits(p *policy.Policy, pool *policy.Pool) bool {
-	return reflect.DeepEqual(s.telemetry, pool.Telemetry) && s.config == p.Gauge
+	return reflect.DeepEqual(s.telemetry, pool.Telemetry) && reflect.DeepEqual(s.engines, p.Engines) && s.config == p.Gauge
 }
 
 // open starts polling one pool.
@@ -92,7 +94,7 @@ func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 	var targets []gpu.Target
 	var infos []gpu.SourceInfo
 	for i, t := range pool.Telemetry {
-		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t)
+		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t, p.Engines)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("pools %s: telemetry[%d]: %w", pool.Name, i, err), closeSources(targets))
 		}
@@ -100,16 +102,19 @@ func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 		targets = append(targets, target)
 		infos = append(infos, target.Info())
 	}
-	s := &poolGauge{gauge: gpu.NewGauge(p.Gauge, infos, g.start), telemetry: pool.Telemetry, config: p.Gauge}
+	s := &poolGauge{gauge: gpu.NewGauge(p.Gauge, infos, g.start), telemetry: pool.Telemetry, engines: p.Engines, config: p.Gauge}
 	s.poller = gpu.StartPoller(s.gauge, targets, rand.Uint64(), g.log)
 	return s, nil
 }
 
-func openSource(name string, t policy.TelemetrySource) (gpu.Source, error) {
-	if t.Kind == policy.KindScript {
+func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMetrics) (gpu.Source, error) {
+	switch t.Kind {
+	case policy.KindScript:
 		return script.Load(name, t.File)
+	case policy.KindCgroup:
+		return cgroup.New(name), nil
 	}
-	return scrape.New(scrape.Config{Name: name, Kind: t.Kind, URL: t.URL, Match: t.Match})
+	return scrape.New(name, t, engines)
 }
 
 // each calls fn for every pool with telemetry.

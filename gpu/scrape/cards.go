@@ -1,114 +1,124 @@
 package scrape
 
 import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
 	"github.com/weirproxy/weir/gpu"
 )
 
-// maxCards bounds the GPUs remembered from one text to the next.
-const maxCards = 4096
-
-// cards reads the text of dcgm-exporter. The utilisation of each GPU is found
-// first, then the mean over the GPUs that have one.
+// cards reads what an exporter says of GPUs. The figures of each GPU and MIG
+// instance are gathered first, then the mean utilisation over the GPUs that
+// have one.
 //
 // A GPU with MIG instances has no utilisation of its own: the field is absent
 // or stays 0. Then the instances' engine-active ratios count, weighted by
 // their slices; without them the GPU is unknown. The ratio also stands in
-// where a whole GPU's utilisation is absent or 0. Sharing one GPU between
-// containers repeats its series: they are one.
+// where a whole GPU's utilisation is absent or, for the mean, 0; the card
+// keeps the 0, so that the two can be compared. Sharing one GPU between
+// containers repeats its series with other labels: they are one, and the
+// endpoint is the first by name.
 type cards struct {
-	table  table
-	match  filter
-	known  bool
-	missed int
+	page
+	fields map[string]field
+	label  string // that names the endpoint
+	places *places
 	round  uint64
-	seen   map[string]*card // by UUID, else host and index
-	list   []*card          // of this round
+	parts  map[string]*part // by GPU and instance
+	list   []*part          // of this round
 	key    []byte
 }
 
-// card is one GPU in one text.
-type card struct {
-	round     uint64
-	util      tally
-	ratio, sm [2]mean // by rank of the name
-	mig       bool
+// part is a GPU or a MIG instance.
+type part struct {
+	card     gpu.Card // what is known of it besides its figures
+	device   string   // the GPU: UUID, else host and index
+	weight   float64  // compute slices
+	round    uint64
+	figures  [numColumns]figure
+	received counter
+	sent     counter
+	endpoint string // by label
 }
 
-// mean gathers ratios, one for each instance.
-type mean struct{ sum, weight float64 }
-
-func (m *mean) add(v, weight float64) { m.sum += v * weight; m.weight += weight }
-
-func newCards(match map[string]string) *cards {
-	return &cards{table: dcgm(), match: newFilter(match), seen: make(map[string]*card)}
+type figure struct {
+	rank  int
+	value gpu.Value
 }
 
-func (c *cards) begin() {
-	if len(c.seen) > maxCards {
-		clear(c.seen)
+func newCards(match map[string]string, fields map[string]field, label string, p *places) *cards {
+	return &cards{page: newPage(match), fields: fields, label: label, places: p, parts: make(map[string]*part)}
+}
+
+func (c *cards) begin(now time.Time) {
+	c.page.begin(now)
+	if len(c.parts) > maxSeries {
+		clear(c.parts)
 	}
 	c.round++
 	c.list = c.list[:0]
-	c.known, c.missed = false, 0
 }
 
 func (c *cards) want(name []byte) bool {
-	_, ok := c.table[string(name)]
+	_, ok := c.fields[string(name)]
 	return ok
 }
 
 func (c *cards) take(s *series) {
-	if !c.match.pass(s) {
+	if !c.fresh(s) {
 		return
 	}
-	c.known = true
-	d := c.card(s)
-	instance := len(s.label("GPU_I_ID")) > 0
-	d.mig = d.mig || instance
-	what := c.table[string(s.name)]
-	top := 1.0
-	if what.role == roleUtil {
-		top = 100
+	f := c.fields[string(s.name)]
+	p := c.part(s)
+	if c.label != "" {
+		if name := s.label(c.label); len(name) > 0 && (p.endpoint == "" || string(name) < p.endpoint) {
+			p.endpoint = string(name)
+		}
 	}
-	switch {
-	case what.role == rolePresence:
-	case !(s.value >= 0 && s.value <= top): // also NaN, and every sentinel
-		c.missed++
-	case what.role == roleUtil:
-		if t := &d.util; !t.any || what.rank < t.rank {
-			*t = tally{rank: what.rank, any: true, value: s.value / 100}
-		}
-	default:
-		m := &d.ratio[what.rank]
-		if what.role == roleSM {
-			m = &d.sm[what.rank]
-		}
-		if instance || m.weight == 0 {
-			m.add(s.value, computeSlices(s.label("GPU_I_PROFILE")))
-		}
+	if !c.plausible(s.value, f.top) {
+		return
+	}
+	if have := &p.figures[f.column]; !have.value.OK || f.rank < have.rank {
+		*have = figure{f.rank, gpu.Some(s.value * f.scale)}
 	}
 }
 
-// card is the GPU that a series speaks of.
-func (c *cards) card(s *series) *card {
-	c.key = append(c.key[:0], s.label("UUID")...)
-	if len(c.key) == 0 {
-		host := s.label("Hostname")
-		if host == nil {
-			host = s.label("hostname")
-		}
-		c.key = append(append(append(c.key, host...), 0), s.label("gpu")...)
+// part is what a series speaks of.
+func (c *cards) part(s *series) *part {
+	host := s.label("Hostname")
+	if host == nil {
+		host = s.label("hostname")
 	}
-	d := c.seen[string(c.key)]
-	if d == nil {
-		d = new(card)
-		c.seen[string(c.key)] = d
+	uuid := s.label("UUID")
+	if uuid == nil {
+		uuid = s.label("gpu_uuid")
 	}
-	if d.round != c.round {
-		*d = card{round: c.round}
-		c.list = append(c.list, d)
+	index, instance := s.label("gpu"), s.label("GPU_I_ID")
+	c.key = append(c.key[:0], uuid...)
+	if len(uuid) == 0 {
+		c.key = append(append(append(c.key, host...), '/'), index...)
 	}
-	return d
+	device := len(c.key)
+	c.key = append(append(c.key, 0), instance...)
+	p := c.parts[string(c.key)]
+	if p == nil {
+		p = &part{device: string(c.key[:device]), weight: computeSlices(s.label("GPU_I_PROFILE"))}
+		p.card = gpu.Card{ID: p.device, Instance: string(instance)}
+		c.parts[string(c.key)] = p
+	}
+	if p.round != c.round {
+		p.round, p.figures, p.endpoint = c.round, [numColumns]figure{}, ""
+		c.list = append(c.list, p)
+	}
+	if string(host) != p.card.Host && len(host) > 0 {
+		p.card.Host = string(host)
+	}
+	if string(index) != p.card.Index && len(index) > 0 {
+		p.card.Index = string(index)
+	}
+	return p
 }
 
 // computeSlices is the number of compute slices of a MIG profile ("3g.71gb" has 3);
@@ -120,53 +130,119 @@ func computeSlices(profile []byte) float64 {
 	return 1
 }
 
-// value is the mean of the lowest rank that has any.
-func value(m [2]mean) gpu.Value {
-	for _, m := range m {
-		if m.weight > 0 {
-			return gpu.Some(m.sum / m.weight)
+func (c *cards) end() (gpu.Sample, error) {
+	if !c.known {
+		return gpu.Sample{}, errEmpty
+	}
+	slices.SortFunc(c.list, func(a, b *part) int {
+		return cmp.Or(strings.Compare(a.device, b.device), strings.Compare(a.card.Instance, b.card.Instance))
+	})
+	if c.places.refresh() != nil {
+		c.faults[gpu.FaultEndpoints]++
+	}
+	s := gpu.Sample{Cards: make([]gpu.Card, 0, len(c.list))}
+	var util, active mean
+	for rest := c.list; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].device == rest[0].device {
+			n++
+		}
+		device := rest[:n]
+		rest = rest[n:]
+		mig := device[n-1].card.Instance != ""
+		s.GPUs++
+		util.take(utilisation(device, mig), 1)
+		active.take(activity(device), 1)
+		for _, p := range device {
+			s.Cards = append(s.Cards, c.card(p, mig))
 		}
 	}
-	return gpu.Value{}
+	s.Util, s.Active = util.value(), active.value()
+	page := c.sample() // after the counters, whose resets are faults
+	s.Faults, s.Dropped = page.Faults, page.Dropped
+	return s, nil
+}
+
+// card is a part's figures in weir's units.
+func (c *cards) card(p *part, mig bool) gpu.Card {
+	d := p.card
+	value := func(col column) gpu.Value { return p.figures[col].value }
+	d.Util, d.Active, d.SM, d.Tensor, d.DRAM = value(colUtil), value(colActive), value(colSM), value(colTensor), value(colDRAM)
+	if mig || !d.Util.OK {
+		d.Util = d.Active
+	}
+	d.MemoryUsed, d.MemoryTotal = value(colUsed), value(colTotal)
+	if free := value(colFree); !d.MemoryTotal.OK && d.MemoryUsed.OK && free.OK {
+		d.MemoryTotal = gpu.Some(d.MemoryUsed.V + free.V + value(colReserved).V)
+	}
+	d.PCIeReceived = c.rate(value(colReceived), &p.received, value(colReceivedTotal))
+	d.PCIeSent = c.rate(value(colSent), &p.sent, value(colSentTotal))
+	d.Power, d.Temperature, d.XID, d.Clocks = value(colPower), value(colTemperature), value(colXID), value(colClocks)
+	d.Endpoint = c.places.of(&d, p.endpoint)
+	return d
+}
+
+// rate is what is told as a rate, else the growth of the total.
+func (c *cards) rate(told gpu.Value, total *counter, now gpu.Value) gpu.Value {
+	grown, reset := total.grow(now, c.now)
+	if reset {
+		c.faults[gpu.FaultReset]++
+	}
+	if told.OK || !grown.OK || grown.V > maxRate {
+		return told
+	}
+	return grown
+}
+
+// mean gathers ratios.
+type mean struct{ sum, weight float64 }
+
+func (m *mean) take(v gpu.Value, weight float64) {
+	if v.OK {
+		m.sum += v.V * weight
+		m.weight += weight
+	}
+}
+
+func (m *mean) value() gpu.Value {
+	if m.weight == 0 {
+		return gpu.Value{}
+	}
+	return gpu.Some(m.sum / m.weight)
+}
+
+// over is the mean of a column over the instances that have it, else over
+// what there is: the whole GPU.
+func over(device []*part, col column) gpu.Value {
+	var instances, all mean
+	for _, p := range device {
+		all.take(p.figures[col].value, p.weight)
+		if p.card.Instance != "" {
+			instances.take(p.figures[col].value, p.weight)
+		}
+	}
+	if v := instances.value(); v.OK {
+		return v
+	}
+	return all.value()
 }
 
 // utilisation of one GPU.
-func (d *card) utilisation() gpu.Value {
-	ratio := value(d.ratio)
+func utilisation(device []*part, mig bool) gpu.Value {
+	ratio, util := over(device, colActive), device[0].figures[colUtil].value
 	switch {
-	case d.mig && ratio.OK:
+	case mig:
 		return ratio
-	case d.util.any && d.util.value > 0:
-		return gpu.Some(d.util.value)
-	case ratio.OK:
+	case !util.OK || (util.V == 0 && ratio.OK):
 		return ratio
-	case d.util.any && !d.mig:
-		return gpu.Some(0)
 	}
-	return gpu.Value{}
+	return util
 }
 
-func (c *cards) end() (gpu.Sample, error) {
-	if !c.known {
-		return gpu.Sample{}, ErrNoSignal
+// activity of one GPU: of its SMs, else of its engines.
+func activity(device []*part) gpu.Value {
+	if v := over(device, colSM); v.OK {
+		return v
 	}
-	var util, active mean
-	for _, d := range c.list {
-		if u := d.utilisation(); u.OK {
-			util.add(u.V, 1)
-		}
-		a := value(d.sm)
-		if !a.OK {
-			a = value(d.ratio)
-		}
-		if a.OK {
-			active.add(a.V, 1)
-		}
-	}
-	return gpu.Sample{
-		Util:    value([2]mean{util}),
-		Active:  value([2]mean{active}),
-		GPUs:    len(c.list),
-		Dropped: c.missed,
-	}, nil
+	return over(device, colActive)
 }

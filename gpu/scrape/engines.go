@@ -1,76 +1,126 @@
 package scrape
 
-import "github.com/weirproxy/weir/gpu"
+import (
+	"time"
+
+	"github.com/weirproxy/weir/gpu"
+)
 
 // maxCount is the largest number of requests that is believed.
 const maxCount = 1e7
 
-// engines reads the text of one or more engines behind one address: waiting
-// and running are sums, KV-cache use is the largest.
+// engines reads the text of one or more engines behind one address. The
+// series of one engine (the same labels but for those of its ranks) are one
+// figure, the largest; over the engines, waiting and running are sums and
+// KV-cache use is the largest.
 type engines struct {
-	table  table
-	match  filter
-	sums   [roleKV + 1]tally
-	known  bool // a metric of the table was there
-	missed int  // values dropped
+	page
+	engine engine
+	roles  [numRoles]figures
 }
 
-// tally gathers the values of one role; those of the lowest rank count.
-type tally struct {
-	rank  int
-	any   bool
-	value float64
+// figures are the values of one role by engine; only those of the lowest
+// rank that had any.
+type figures struct {
+	rank   int
+	values map[uint64]float64
 }
 
-func newEngines(match map[string]string, names func() table) *engines {
-	return &engines{table: names(), match: newFilter(match)}
+func newEngines(match map[string]string, e engine) *engines {
+	r := &engines{page: newPage(match), engine: e}
+	for i := range r.roles {
+		r.roles[i].values = make(map[uint64]float64)
+	}
+	return r
 }
 
-func (e *engines) begin() {
-	e.sums = [roleKV + 1]tally{}
-	e.known, e.missed = false, 0
+func (e *engines) begin(now time.Time) {
+	e.page.begin(now)
+	for i := range e.roles {
+		clear(e.roles[i].values)
+	}
 }
 
 func (e *engines) want(name []byte) bool {
-	_, ok := e.table[string(name)]
+	_, ok := e.engine.names[string(name)]
 	return ok
 }
 
 func (e *engines) take(s *series) {
-	if !e.match.pass(s) {
-		return
+	fresh, asked := false, false
+	for _, c := range e.engine.names[string(s.name)] {
+		if !c.selector.pass(s) {
+			continue
+		}
+		if !asked {
+			fresh, asked = e.fresh(s), true
+			if fresh && e.total(s.name) {
+				e.faults[gpu.FaultCounter]++
+				fresh = false
+			}
+		}
+		if fresh {
+			e.put(c, s)
+		}
 	}
-	e.known = true
-	c := e.table[string(s.name)]
+}
+
+// put keeps a value.
+func (e *engines) put(c candidate, s *series) {
 	top := float64(maxCount)
-	if c.role == roleKV {
+	switch c.role {
+	case roleKV:
 		top = 1
+	case roleKVUsed, roleKVMax:
+		top = 1e12
 	}
-	if !(s.value >= 0 && s.value <= top) { // also NaN
-		e.missed++
+	if !e.plausible(s.value, top) {
 		return
 	}
-	t := &e.sums[c.role]
-	switch {
-	case t.any && c.rank > t.rank:
-	case !t.any || c.rank < t.rank:
-		*t = tally{rank: c.rank, any: true, value: s.value}
-	case c.role == roleKV:
-		t.value = max(t.value, s.value)
-	default:
-		t.value += s.value
+	f := &e.roles[c.role]
+	if len(f.values) > 0 && c.rank > f.rank {
+		return
 	}
+	if c.rank < f.rank {
+		clear(f.values)
+	}
+	f.rank = c.rank
+	id := e.labels(s, c.apart)
+	f.values[id] = max(f.values[id], s.value)
 }
 
 func (e *engines) end() (gpu.Sample, error) {
 	if !e.known {
-		return gpu.Sample{}, ErrNoSignal
+		return gpu.Sample{}, errEmpty
 	}
-	value := func(r role) gpu.Value { return gpu.Value{V: e.sums[r].value, OK: e.sums[r].any} }
-	return gpu.Sample{
-		Waiting: value(roleWaiting),
-		Running: value(roleRunning),
-		KV:      value(roleKV),
-		Dropped: e.missed,
-	}, nil
+	s := e.sample()
+	s.Waiting = e.roles[roleWaiting].sum()
+	s.Running = e.roles[roleRunning].sum()
+	s.KV = e.fullest()
+	return s, nil
+}
+
+func (f *figures) sum() gpu.Value {
+	v := gpu.Value{OK: len(f.values) > 0}
+	for _, n := range f.values {
+		v.V += n
+	}
+	return v
+}
+
+// fullest is the largest KV-cache use; by blocks where no share is told.
+func (e *engines) fullest() gpu.Value {
+	var v gpu.Value
+	for _, n := range e.roles[roleKV].values {
+		v = gpu.Some(max(v.V, n))
+	}
+	if v.OK {
+		return v
+	}
+	for id, used := range e.roles[roleKVUsed].values {
+		if most := e.roles[roleKVMax].values[id]; most > 0 && used <= most {
+			v = gpu.Some(max(v.V, used/most))
+		}
+	}
+	return v
 }

@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/policy"
 )
 
 // absent and NaN-free expectations for each file of testdata.
@@ -17,22 +19,22 @@ func TestFixtures(t *testing.T) {
 		match      map[string]string
 		want       gpu.Sample
 	}{
-		{"dcgm_4gpu_normal.prom", KindDCGMExporter, nil, gpu.Sample{Util: some((0.82 + 0.79 + 0 + 1) / 4), GPUs: 4}},
-		{"dcgm_4gpu_normal.prom", KindDCGMExporter, map[string]string{"gpu": "1"}, gpu.Sample{Util: some(0.79), GPUs: 1}},
-		{"dcgm_4gpu_normal.prom", KindDCGMExporter, map[string]string{"gpu": "0", "Hostname": "dock-1"}, gpu.Sample{Util: some(0.82), GPUs: 1}},
-		{"dcgm_new_names.prom", KindDCGMExporter, nil, gpu.Sample{Util: some(0.5), Active: some(0.35), GPUs: 2}},
-		{"dcgm_mig.prom", KindDCGMExporter, nil, gpu.Sample{Util: some(0.525), Active: some(0.525), GPUs: 1}},
-		{"dcgm_mig.prom", KindDCGMExporter, map[string]string{"GPU_I_ID": "1"}, gpu.Sample{Util: some(0.93), Active: some(0.93), GPUs: 1}},
-		{"dcgm_mig_no_ratio.prom", KindDCGMExporter, nil, gpu.Sample{Util: none, GPUs: 1}},
-		{"dcgm_sentinel_values.prom", KindDCGMExporter, nil, gpu.Sample{Util: some(0.64), Active: some(0.61), GPUs: 3, Dropped: 3}},
-		{"dcgm_one_blank.prom", KindDCGMExporter, nil, gpu.Sample{Util: some(0.9), GPUs: 4, Dropped: 1}},
-		{"dcgm_stuck_ratio.prom", KindDCGMExporter, nil, gpu.Sample{Util: some(0.99), Active: some(0), GPUs: 1}},
-		{"dcgm_shared_by_pods.prom", KindDCGMExporter, nil, gpu.Sample{Util: some(0.6), GPUs: 2}},
-		{"vllm_new_names.prom", KindVLLM, nil, gpu.Sample{KV: some(0.91), Waiting: some(3), Running: some(24)}},
-		{"vllm_old_names.prom", KindVLLM, nil, gpu.Sample{KV: some(0.91), Waiting: some(3), Running: some(24)}},
-		{"vllm_saturated_but_kv_low.prom", KindVLLM, nil, gpu.Sample{KV: some(0.32), Waiting: some(240), Running: some(20)}},
-		{"vllm_two_engines.prom", KindVLLM, nil, gpu.Sample{KV: some(0.91), Waiting: some(3), Running: some(14)}},
-		{"vllm_two_engines.prom", KindVLLM, map[string]string{"engine": "1"}, gpu.Sample{KV: some(0.12), Waiting: some(0), Running: some(4)}},
+		{"dcgm_4gpu_normal.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some((0.82 + 0.79 + 0 + 1) / 4), GPUs: 4}},
+		{"dcgm_4gpu_normal.prom", policy.KindDCGMExporter, map[string]string{"gpu": "1"}, gpu.Sample{Util: some(0.79), GPUs: 1}},
+		{"dcgm_4gpu_normal.prom", policy.KindDCGMExporter, map[string]string{"gpu": "0", "Hostname": "dock-1"}, gpu.Sample{Util: some(0.82), GPUs: 1}},
+		{"dcgm_new_names.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.5), Active: some(0.35), GPUs: 2}},
+		{"dcgm_mig.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.525), Active: some(0.525), GPUs: 1}},
+		{"dcgm_mig.prom", policy.KindDCGMExporter, map[string]string{"GPU_I_ID": "1"}, gpu.Sample{Util: some(0.93), Active: some(0.93), GPUs: 1}},
+		{"dcgm_mig_no_ratio.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: none, GPUs: 1}},
+		{"dcgm_sentinel_values.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.64), Active: some(0.61), GPUs: 3, Dropped: 3}},
+		{"dcgm_one_blank.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.9), GPUs: 4, Dropped: 1}},
+		{"dcgm_stuck_ratio.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.99), Active: some(0), GPUs: 1}},
+		{"dcgm_shared_by_pods.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.6), GPUs: 2}},
+		{"vllm_new_names.prom", policy.KindVLLM, nil, gpu.Sample{KV: some(0.91), Waiting: some(3), Running: some(24)}},
+		{"vllm_old_names.prom", policy.KindVLLM, nil, gpu.Sample{KV: some(0.91), Waiting: some(3), Running: some(24)}},
+		{"vllm_saturated_but_kv_low.prom", policy.KindVLLM, nil, gpu.Sample{KV: some(0.32), Waiting: some(240), Running: some(20)}},
+		{"vllm_two_engines.prom", policy.KindVLLM, nil, gpu.Sample{KV: some(0.91), Waiting: some(3), Running: some(14)}},
+		{"vllm_two_engines.prom", policy.KindVLLM, map[string]string{"engine": "1"}, gpu.Sample{KV: some(0.12), Waiting: some(0), Running: some(4)}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
@@ -48,15 +50,15 @@ func TestFixtures(t *testing.T) {
 // Files that say nothing about the signals of their kind are misses.
 func TestNoSignal(t *testing.T) {
 	for file, kind := range map[string]string{
-		"sglang.prom":           KindVLLM,
-		"vllm_new_names.prom":   KindDCGMExporter,
-		"dcgm_4gpu_normal.prom": KindVLLM,
+		"sglang.prom":           policy.KindVLLM,
+		"vllm_new_names.prom":   policy.KindDCGMExporter,
+		"dcgm_4gpu_normal.prom": policy.KindVLLM,
 	} {
 		if got, err := parseFile(t, kind, nil, file); err == nil {
 			t.Errorf("%s as %s = %+v, want an error", file, kind, got)
 		}
 	}
-	if got, err := parseFile(t, KindVLLM, map[string]string{"engine": "7"}, "vllm_new_names.prom"); err == nil {
+	if got, err := parseFile(t, policy.KindVLLM, map[string]string{"engine": "7"}, "vllm_new_names.prom"); err == nil {
 		t.Errorf("no engine matches = %+v, want an error", got)
 	}
 }
@@ -65,14 +67,14 @@ func TestNoSignal(t *testing.T) {
 func TestBadValues(t *testing.T) {
 	bad := []string{"NaN", "+Inf", "-Inf", "-1", "4294967295", "9223372036854775794", "140737488355328", "100.5", "5000"}
 	for _, v := range bad {
-		got, err := parse(t, KindDCGMExporter, nil, "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} "+v+"\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 30\n")
+		got, err := parse(t, policy.KindDCGMExporter, nil, "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} "+v+"\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 30\n")
 		if err != nil {
 			t.Fatal(err)
 		}
 		same(t, got, gpu.Sample{Util: gpu.Some(0.3), GPUs: 2, Dropped: 1})
 	}
 	for _, v := range []string{"NaN", "+Inf", "-1", "1.01", "91"} {
-		got, err := parse(t, KindVLLM, nil, "vllm:kv_cache_usage_perc "+v+"\nvllm:num_requests_waiting 1\n")
+		got, err := parse(t, policy.KindVLLM, nil, "vllm:kv_cache_usage_perc "+v+"\nvllm:num_requests_waiting 1\n")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +84,7 @@ func TestBadValues(t *testing.T) {
 
 // A GPU that goes is left out, one that comes back counts again.
 func TestGPUGoesAndComesBack(t *testing.T) {
-	s, err := New(Config{Name: "s", Kind: KindDCGMExporter, URL: "http://127.0.0.1:1/metrics"})
+	s, err := New("s", policy.TelemetrySource{Kind: policy.KindDCGMExporter, URL: "http://127.0.0.1:1/metrics"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,7 @@ func TestGPUGoesAndComesBack(t *testing.T) {
 		{one, gpu.Sample{Util: gpu.Some(0.2), GPUs: 1}},
 		{both, gpu.Sample{Util: gpu.Some(0.3), GPUs: 2}},
 	} {
-		got, err := s.parse([]byte(tt.text))
+		got, err := s.parse([]byte(tt.text), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,11 +117,11 @@ func parseFile(t *testing.T, kind string, match map[string]string, file string) 
 
 func parse(t *testing.T, kind string, match map[string]string, text string) (gpu.Sample, error) {
 	t.Helper()
-	s, err := New(Config{Name: "s", Kind: kind, URL: "http://127.0.0.1:1/metrics", Match: match})
+	s, err := New("s", policy.TelemetrySource{Kind: kind, URL: "http://127.0.0.1:1/metrics", Match: match}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.parse([]byte(text))
+	return s.parse([]byte(text), time.Now())
 }
 
 // same compares samples; values to 1e-9.

@@ -1,12 +1,15 @@
-// Package scrape reads the load of GPUs and engines from Prometheus text over
-// HTTP: dcgm-exporter's and vLLM's. Which metric is which signal is a table
-// (table.go); the text is read by a line scanner (text.go) that is checked
-// against the reference parser by fuzzing.
+// Package scrape reads the load of GPUs, engines and nodes from Prometheus
+// text over HTTP (Q3, Q8, T4): of dcgm-exporter, of the engines that weir
+// knows and those that policy names, of node-exporter and of cAdvisor. Which
+// metric is which signal is data (table.go, fields.go); the text is read by a
+// line scanner (text.go) that is checked against the reference parser by
+// fuzzing.
 //
 // Invariants: an answer that is not a complete metrics text (status, type,
 // size, form, end) is an error and thus a missed sample, never a number; a
-// value that is a sentinel, not a number or out of range is dropped and
-// counted; a signal that is not in the text is absent, never zero.
+// value that is a sentinel, not a number, out of range, a repeated series or
+// a running total where a present value is wanted is dropped and counted by
+// kind; a signal that is not in the text is absent, never zero.
 package scrape
 
 import (
@@ -18,12 +21,13 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/policy"
 )
 
 // MaxText bounds one answer, after decompression.
@@ -32,32 +36,20 @@ const MaxText = 10 << 20
 // keepBuffer is the largest buffer kept from one look to the next.
 const keepBuffer = 1 << 20
 
-// The kinds of text.
-const (
-	KindDCGMExporter = "dcgm-exporter"
-	KindVLLM         = "vllm"
-)
-
 // Errors of a look, wrapped with the source's name.
 var (
 	ErrTooLarge = errors.New("metrics text is larger than 10 MiB")
 	ErrNoSignal = errors.New("no known metric in the text")
-)
 
-// Config describes a source.
-type Config struct {
-	Name  string            // as the gauge knows it
-	Kind  string            // KindDCGMExporter or KindVLLM
-	URL   string            // http or https
-	Match map[string]string // labels a series must have with these values; empty = all series
-}
+	errEmpty = gpu.Missed(gpu.FaultEmpty, ErrNoSignal)
+)
 
 // Source scrapes one URL. It is safe for concurrent use; looks are made one
 // after the other. Close frees its connections.
 type Source struct {
-	cfg    Config
+	name   string
 	engine bool
-	client *http.Client
+	client *client
 
 	mu      sync.Mutex
 	reader  reader
@@ -68,55 +60,66 @@ type Source struct {
 
 var _ gpu.Source = (*Source)(nil)
 
-// reader turns the series of one text into a sample.
-type reader interface {
-	begin()
-	want(name []byte) bool
-	take(s *series)
-	end() (gpu.Sample, error)
-}
-
-// New makes a source. Nothing is fetched yet.
-func New(cfg Config) (*Source, error) {
-	u, err := url.Parse(cfg.URL)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("telemetry source %s: url: %w", cfg.Name, err)
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("telemetry source %s: url must be http or https with a host, got %q", cfg.Name, u.Redacted())
+// New makes a source of the text kinds and of those that engines names.
+// Nothing is fetched yet.
+func New(name string, t policy.TelemetrySource, engines []policy.EngineMetrics) (*Source, error) {
+	s := &Source{name: name}
+	var err error
+	if s.client, err = newClient(t); err == nil {
+		s.reader, s.engine, err = newReader(t, engines)
 	}
-	s := &Source{cfg: cfg}
-	switch cfg.Kind {
-	case KindDCGMExporter:
-		s.reader = newCards(cfg.Match)
-	case KindVLLM:
-		s.reader, s.engine = newEngines(cfg.Match, vllm), true
-	default:
-		return nil, fmt.Errorf("telemetry source %s: unknown kind %q", cfg.Name, cfg.Kind)
-	}
-	s.client = &http.Client{
-		// A redirect of a metrics address is a mistake, or an attempt to
-		// make weir ask somebody else.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			DisableCompression:     true, // done here, to bound what it grows to
-			MaxIdleConnsPerHost:    1,
-			IdleConnTimeout:        2 * time.Minute,
-			MaxResponseHeaderBytes: 64 << 10,
-		},
+	if err != nil {
+		return nil, fmt.Errorf("telemetry source %s: %w", name, err)
 	}
 	return s, nil
 }
 
+// newReader is the reader of a kind; engine says whether it reads an engine.
+func newReader(t policy.TelemetrySource, engines []policy.EngineMetrics) (r reader, engine bool, err error) {
+	switch t.Kind {
+	case policy.KindNodeExporter:
+		return newNode(t.Match), false, nil
+	case policy.KindCAdvisor:
+		return newContainers(t.Match), false, nil
+	case policy.KindDCGMExporter:
+		r, err := newGPUs(t, dcgmFields())
+		return r, false, err
+	}
+	e, ok := builtIn(t.Kind)
+	if !ok {
+		i := slices.IndexFunc(engines, func(m policy.EngineMetrics) bool { return m.Name == t.Kind })
+		if i < 0 {
+			return nil, false, fmt.Errorf("unknown kind %q", t.Kind)
+		}
+		if e, err = newEngine(engines[i]); err != nil {
+			return nil, false, err
+		}
+	}
+	r = newEngines(t.Match, e)
+	if t.Kind == policy.KindTriton || t.Kind == policy.KindTritonLLM {
+		gpus, err := newGPUs(t, tritonFields())
+		return &triton{engines: newEngines(t.Match, e), cards: gpus}, true, err
+	}
+	return r, true, nil
+}
+
+func newGPUs(t policy.TelemetrySource, fields map[string]field) (*cards, error) {
+	p, err := newPlaces(t.Endpoint, t.EndpointsFile)
+	if err != nil {
+		return nil, err
+	}
+	return newCards(t.Match, fields, t.EndpointLabel, p), nil
+}
+
 // Name is the configured name.
-func (s *Source) Name() string { return s.cfg.Name }
+func (s *Source) Name() string { return s.name }
 
 // Engine reports whether the text is an engine's.
 func (s *Source) Engine() bool { return s.engine }
 
 // Close frees idle connections.
 func (s *Source) Close() error {
-	s.client.CloseIdleConnections()
+	s.client.http.CloseIdleConnections()
 	return nil
 }
 
@@ -125,37 +128,36 @@ func (s *Source) Close() error {
 func (s *Source) Sample(ctx context.Context) (gpu.Sample, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sample, err := s.sample(ctx)
-	if err != nil {
-		return gpu.Sample{}, fmt.Errorf("telemetry source %s: %w", s.cfg.Name, err)
+	err := s.fetch(ctx)
+	now := time.Now()
+	var sample gpu.Sample
+	if err == nil {
+		sample, err = s.parse(s.text.Bytes(), now)
 	}
-	sample.Source, sample.At = s.cfg.Name, time.Now()
+	if err != nil {
+		return gpu.Sample{}, fmt.Errorf("telemetry source %s: %w", s.name, err)
+	}
+	sample.Source, sample.At = s.name, now
 	return sample, nil
 }
 
-func (s *Source) sample(ctx context.Context) (gpu.Sample, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.cfg.URL, http.NoBody)
+// fetch fills the buffer.
+func (s *Source) fetch(ctx context.Context) error {
+	resp, err := s.client.get(ctx)
 	if err != nil {
-		return gpu.Sample{}, err
-	}
-	req.Header.Set("Accept", "text/plain;version=0.0.4;q=1, text/plain;q=0.5")
-	req.Header.Set("Accept-Encoding", "gzip")
-	req.Header.Set("User-Agent", "weir")
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return gpu.Sample{}, err
+		return gpu.Missed(gpu.FaultConnect, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // nothing was written
-	if resp.StatusCode != http.StatusOK {
-		return gpu.Sample{}, fmt.Errorf("status %d", resp.StatusCode)
+	switch c := resp.StatusCode; {
+	case c/100 == 3:
+		return gpu.Missed(gpu.FaultRedirect, fmt.Errorf("status %d: redirects are not followed", c))
+	case c != http.StatusOK:
+		return gpu.Missed(gpu.FaultStatus, fmt.Errorf("status %d", c))
 	}
 	if t := resp.Header.Get("Content-Type"); !plausible(t) {
-		return gpu.Sample{}, fmt.Errorf("content-type %.80q is no metrics text", t)
+		return gpu.Missed(gpu.FaultType, fmt.Errorf("content-type %.80q is no metrics text", t))
 	}
-	if err := s.fill(resp); err != nil {
-		return gpu.Sample{}, err
-	}
-	return s.parse(s.text.Bytes())
+	return s.fill(resp)
 }
 
 // plausible says whether a content type may be the text format. Absent and
@@ -179,27 +181,29 @@ func (s *Source) fill(resp *http.Response) error {
 	case "", "identity":
 	case "gzip":
 		if err := s.zip.Reset(resp.Body); err != nil {
-			return fmt.Errorf("gzip: %w", err)
+			return gpu.Missed(gpu.FaultForm, fmt.Errorf("gzip: %w", err))
 		}
 		body = &s.zip
 	default:
-		return fmt.Errorf("content-encoding %.40q was not asked for", e)
+		return gpu.Missed(gpu.FaultType, fmt.Errorf("content-encoding %.40q was not asked for", e))
 	}
 	n, err := s.text.ReadFrom(io.LimitReader(body, MaxText+1))
-	if err != nil {
-		return fmt.Errorf("body: %w", err)
-	}
-	if n > MaxText {
-		return ErrTooLarge
+	switch {
+	case errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum):
+		return gpu.Missed(gpu.FaultForm, fmt.Errorf("body: %w", err))
+	case err != nil:
+		return gpu.Missed(gpu.FaultConnect, fmt.Errorf("body: %w", err))
+	case n > MaxText:
+		return gpu.Missed(gpu.FaultSize, ErrTooLarge)
 	}
 	return nil
 }
 
 // parse reads a whole text.
-func (s *Source) parse(text []byte) (gpu.Sample, error) {
-	s.reader.begin()
+func (s *Source) parse(text []byte, now time.Time) (gpu.Sample, error) {
+	s.reader.begin(now)
 	if err := s.scanner.scan(text, s.reader); err != nil {
-		return gpu.Sample{}, err
+		return gpu.Sample{}, gpu.Missed(gpu.FaultForm, err)
 	}
 	return s.reader.end()
 }

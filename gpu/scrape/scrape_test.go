@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/gpu/sourcetest"
+	"github.com/weirproxy/weir/policy"
 )
 
 // serve makes a source of a handler.
@@ -24,7 +25,7 @@ func serve(t *testing.T, kind string, h http.HandlerFunc) *Source {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	s, err := New(Config{Name: "node", Kind: kind, URL: srv.URL + "/metrics"})
+	s, err := New("node", policy.TelemetrySource{Kind: kind, URL: srv.URL + "/metrics"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,10 +56,10 @@ func file(t *testing.T, name string) string {
 // Q3
 func TestContract(t *testing.T) {
 	strange := map[string]string{
-		KindDCGMExporter: "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 9223372036854775794\n",
-		KindVLLM:         "vllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc -1\n",
+		policy.KindDCGMExporter: "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 9223372036854775794\n",
+		policy.KindVLLM:         "vllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc -1\n",
 	}
-	for kind, name := range map[string]string{KindDCGMExporter: "dcgm_4gpu_normal.prom", KindVLLM: "vllm_new_names.prom"} {
+	for kind, name := range map[string]string{policy.KindDCGMExporter: "dcgm_4gpu_normal.prom", policy.KindVLLM: "vllm_new_names.prom"} {
 		t.Run(kind, func(t *testing.T) {
 			source := func(h http.HandlerFunc) func(*testing.T) gpu.Source {
 				return func(t *testing.T) gpu.Source { return serve(t, kind, h) }
@@ -121,7 +122,7 @@ func TestMisses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := serve(t, KindVLLM, tt.h)
+			s := serve(t, policy.KindVLLM, tt.h)
 			got, err := s.Sample(t.Context())
 			if err == nil || !reflect.DeepEqual(got, gpu.Sample{}) {
 				t.Fatalf("Sample = %+v, %v; want an error", got, err)
@@ -137,7 +138,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	var asked atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	t.Cleanup(other.Close)
-	s := serve(t, KindVLLM, func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, policy.KindVLLM, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 	})
 	if _, err := s.Sample(t.Context()); err == nil || asked.Load() != 0 {
@@ -146,7 +147,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 }
 
 func TestGzip(t *testing.T) {
-	s := serve(t, KindVLLM, func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, policy.KindVLLM, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			t.Errorf("Accept-Encoding = %q", r.Header.Get("Accept-Encoding"))
 		}
@@ -165,7 +166,7 @@ func TestGzip(t *testing.T) {
 
 // An answer that drips is ended by the deadline, whatever came of it.
 func TestSlowAnswer(t *testing.T) {
-	s := serve(t, KindVLLM, func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, policy.KindVLLM, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("vllm:num_requests_waiting 1\n"))
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
@@ -178,14 +179,14 @@ func TestSlowAnswer(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	for _, c := range []Config{
-		{Name: "n", Kind: KindVLLM, URL: ""},
-		{Name: "n", Kind: KindVLLM, URL: "ftp://host/metrics"},
-		{Name: "n", Kind: KindVLLM, URL: "http:///metrics"},
-		{Name: "n", Kind: KindVLLM, URL: "http://a b/"},
-		{Name: "n", Kind: "sglang", URL: "http://host/metrics"},
+	for _, c := range []policy.TelemetrySource{
+		{Kind: policy.KindVLLM, URL: ""},
+		{Kind: policy.KindVLLM, URL: "ftp://host/metrics"},
+		{Kind: policy.KindVLLM, URL: "http:///metrics"},
+		{Kind: policy.KindVLLM, URL: "http://a b/"},
+		{Kind: "mine", URL: "http://host/metrics"},
 	} {
-		if _, err := New(c); err == nil || !strings.Contains(err.Error(), "n:") {
+		if _, err := New("n", c, nil); err == nil || !strings.Contains(err.Error(), "n:") {
 			t.Errorf("New(%+v) = %v, want an error with the name", c, err)
 		}
 	}

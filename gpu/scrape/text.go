@@ -16,6 +16,7 @@ type series struct {
 	name   []byte
 	labels []label
 	value  float64
+	stamp  int64 // milliseconds since 1970; 0 = none
 }
 
 // label is the value of a label; nil when it is not there.
@@ -33,9 +34,13 @@ func (s *series) label(name string) []byte {
 // have grown. It refuses what is no such text: a line that does not begin
 // like a series or a comment, a wanted line that is not well formed, and an
 // end without a newline, where a number may have lost digits.
+//
+// A page of an engine is mostly histograms, whose lines repeat a name that
+// nobody wants: such a line costs a search for its end and one comparison.
 type scanner struct {
 	labels  []label
 	scratch []byte // unescaped values
+	skip    []byte // the last name that was not wanted
 	current series
 }
 
@@ -44,14 +49,17 @@ func errorAt(line int, format string, args ...any) error {
 	return fmt.Errorf("line %d: "+format, append([]any{line}, args...)...)
 }
 
-// taker says which metrics it wants and takes their series in order.
+// taker says which metrics it wants and takes their series, and the types
+// stated for them, in order. want depends on the name alone.
 type taker interface {
 	want(name []byte) bool
+	typed(name, kind []byte)
 	take(s *series)
 }
 
 // scan hands every series that is wanted to t.
 func (sc *scanner) scan(text []byte, t taker) error {
+	sc.skip = nil
 	for line := 1; len(text) > 0; line++ {
 		end := bytes.IndexByte(text, '\n')
 		if end < 0 && len(trim(text)) == 0 {
@@ -60,9 +68,16 @@ func (sc *scanner) scan(text []byte, t taker) error {
 		if end < 0 {
 			return errorAt(line, "text ends in the middle of a line")
 		}
-		row := trim(text[:end])
+		row := text[:end]
 		text = text[end+1:]
-		if len(row) == 0 || row[0] == '#' {
+		if n := len(sc.skip); n > 0 && n < end && row[n] == '{' && bytes.Equal(row[:n], sc.skip) {
+			continue
+		}
+		if row = trim(row); len(row) == 0 {
+			continue
+		}
+		if row[0] == '#' {
+			comment(row[1:], t)
 			continue
 		}
 		if err := sc.row(row, line, t); err != nil {
@@ -70,6 +85,18 @@ func (sc *scanner) scan(text []byte, t taker) error {
 		}
 	}
 	return nil
+}
+
+// comment hands on the type that a comment states for a metric.
+func comment(row []byte, t taker) {
+	row = trim(row)
+	if len(row) < 5 || string(row[:4]) != "TYPE" || (row[4] != ' ' && row[4] != '\t') {
+		return
+	}
+	row = trim(row[4:])
+	if n := nameLength(row); n > 0 && t.want(row[:n]) {
+		t.typed(row[:n], trim(row[n:]))
+	}
 }
 
 // row reads one line that is neither empty nor a comment.
@@ -81,6 +108,7 @@ func (sc *scanner) row(row []byte, line int, t taker) error {
 		return errorAt(line, "not a metric: %.40q", row)
 	}
 	if n > 0 && !t.want(s.name) {
+		sc.skip = s.name
 		return nil
 	}
 	rest := trim(row[n:])
@@ -105,7 +133,7 @@ func (sc *scanner) row(row []byte, line int, t taker) error {
 		return nil
 	}
 	var ok bool
-	if s.value, ok = number(rest); !ok {
+	if s.value, s.stamp, ok = number(rest); !ok {
 		return errorAt(line, "value is not well formed: %.80q", row)
 	}
 	s.labels = sc.labels
@@ -191,27 +219,21 @@ func (sc *scanner) quoted(b []byte) (s, rest []byte, ok bool) {
 }
 
 // number reads the value and an optional timestamp in milliseconds.
-func number(b []byte) (v float64, ok bool) {
+func number(b []byte) (v float64, stamp int64, ok bool) {
 	b = trim(b)
-	n := bytes.IndexAny(b, " \t")
-	stamp := []byte(nil)
-	if n >= 0 {
-		b, stamp = b[:n], trim(b[n:])
+	var after []byte
+	if n := bytes.IndexAny(b, " \t"); n >= 0 {
+		b, after = b[:n], trim(b[n:])
 	}
 	// Go's hexadecimal floats and digit separators are not in the format.
 	if len(b) == 0 || bytes.ContainsAny(b, "pP_xX") {
-		return 0, false
+		return 0, 0, false
 	}
 	v, err := strconv.ParseFloat(string(b), 64)
-	if err != nil {
-		return 0, false
+	if err == nil && len(after) > 0 {
+		stamp, err = strconv.ParseInt(string(after), 10, 64)
 	}
-	if len(stamp) > 0 {
-		if _, err := strconv.ParseInt(string(stamp), 10, 64); err != nil {
-			return 0, false
-		}
-	}
-	return v, true
+	return v, stamp, err == nil
 }
 
 // trim cuts blanks at both ends, and the carriage return of a CRLF.

@@ -9,16 +9,29 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/weirproxy/weir/policy"
 )
 
 // all takes every series, as text: name, labels in order, value.
-type all struct{ lines []string }
+type all struct {
+	lines []string
+	types map[string]string
+}
 
 func (a *all) want([]byte) bool { return true }
+
+func (a *all) typed(name, kind []byte) {
+	if a.types == nil {
+		a.types = map[string]string{}
+	}
+	a.types[string(name)] = string(kind)
+}
 
 func (a *all) take(s *series) {
 	var labels []string
@@ -121,7 +134,7 @@ func TestScannerRefuses(t *testing.T) {
 
 // What is not wanted is not judged, as long as it begins like a metric.
 func TestScannerSkips(t *testing.T) {
-	got, err := parse(t, KindVLLM, nil, "other{ broken\nvllm:num_requests_waiting 2\n")
+	got, err := parse(t, policy.KindVLLM, nil, "other{ broken\nvllm:num_requests_waiting 2\n")
 	if err != nil || got.Waiting.V != 2 {
 		t.Errorf("sample = %+v, %v", got, err)
 	}
@@ -171,9 +184,9 @@ func FuzzSample(f *testing.F) {
 	f.Add("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1e400\n", true)
 	f.Add("vllm:kv_cache_usage_perc NaN\nvllm:num_requests_waiting -0\n", false)
 	f.Fuzz(func(t *testing.T, text string, cards bool) {
-		kind := KindVLLM
+		kind := policy.KindVLLM
 		if cards {
-			kind = KindDCGMExporter
+			kind = policy.KindDCGMExporter
 		}
 		s, err := parse(t, kind, nil, text)
 		if err != nil {
@@ -192,23 +205,27 @@ func FuzzSample(f *testing.F) {
 	})
 }
 
-// A second look at the same text allocates nothing.
+// A second look at the same text allocates nothing but the list of its cards.
 func TestScanAllocates(t *testing.T) {
-	for file, kind := range map[string]string{"dcgm_4gpu_normal.prom": KindDCGMExporter, "vllm_two_engines.prom": KindVLLM} {
+	for file, kind := range map[string]string{"dcgm_4gpu_normal.prom": policy.KindDCGMExporter, "vllm_two_engines.prom": policy.KindVLLM} {
+		want := 0.0
+		if kind == policy.KindDCGMExporter {
+			want = 1
+		}
 		text, err := os.ReadFile(filepath.Join("testdata", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(Config{Name: "s", Kind: kind, URL: "http://127.0.0.1:1/metrics", Match: map[string]string{"absent": ""}})
+		s, err := New("s", policy.TelemetrySource{Kind: kind, URL: "http://127.0.0.1:1/metrics", Match: map[string]string{"absent": ""}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n := testing.AllocsPerRun(100, func() {
-			if _, err := s.parse(text); err != nil {
+			if _, err := s.parse(text, time.Now()); err != nil {
 				t.Fatal(err)
 			}
-		}); n != 0 {
-			t.Errorf("%s: %v allocations a look, want 0", file, n)
+		}); n != want {
+			t.Errorf("%s: %v allocations a look, want %v", file, n, want)
 		}
 	}
 }
@@ -223,13 +240,13 @@ func BenchmarkParse(b *testing.B) {
 		page = fmt.Appendf(page, "vllm:request_latency_seconds_bucket{engine=\"0\",le=\"%d\",model_name=\"lantern-7b\"} %d\n", i, i)
 	}
 	page = append(page, text...)
-	s, err := New(Config{Name: "s", Kind: KindVLLM, URL: "http://127.0.0.1:1/metrics"})
+	s, err := New("s", policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://127.0.0.1:1/metrics"}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(int64(len(page)))
 	for b.Loop() {
-		if _, err := s.parse(page); err != nil {
+		if _, err := s.parse(page, time.Now()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -18,8 +18,8 @@ func watch(t *testing.T, r *rig, literal bool) *gpu.Gauge {
 	t.Helper()
 	var targets []gpu.Target
 	var infos []gpu.SourceInfo
-	for kind, path := range map[string]string{scrape.KindVLLM: "/metrics", scrape.KindDCGMExporter: "/dcgm/metrics"} {
-		s, err := scrape.New(scrape.Config{Name: kind, Kind: kind, URL: r.url + path})
+	for kind, path := range map[string]string{policy.KindVLLM: "/metrics", policy.KindDCGMExporter: "/dcgm/metrics"} {
+		s, err := scrape.New(kind, policy.TelemetrySource{Kind: kind, URL: r.url + path}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
