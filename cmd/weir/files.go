@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/internal/listen"
+	"github.com/weirproxy/weir/internal/listen"
 	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/policy"
 )

@@ -21,6 +21,7 @@ import (
 	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/extproc"
 	"github.com/weirproxy/weir/internal/admin"
+	"github.com/weirproxy/weir/internal/listen"
 	"github.com/weirproxy/weir/internal/telemetry"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
@@ -112,9 +113,9 @@ func settlers(p *policy.Policy) int {
 func (h *house) listen(p *policy.Policy) error {
 	options := extproc.ServerOptions(p)
 	if p.Server.TLS != nil {
-		config, err := serverTLS(p.Server.TLS)
+		config, err := listen.TLS(p.Server.TLS)
 		if err != nil {
-			return err
+			return fmt.Errorf("server.%w", err)
 		}
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
@@ -145,10 +146,10 @@ func (h *house) listen(p *policy.Policy) error {
 		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelWarn),
 	}
 	var err error
-	if h.adminListener, err = listen(p.Server.Admin); err != nil {
+	if h.adminListener, err = listen.Open(p.Server.Admin); err != nil {
 		return fmt.Errorf("server.admin: %w", err)
 	}
-	if h.grpcListener, err = listen(p.Server.GRPC); err != nil {
+	if h.grpcListener, err = listen.Open(p.Server.GRPC); err != nil {
 		return fmt.Errorf("server.grpc: %w", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"net"
@@ -25,11 +25,11 @@ func TestListenReplacesStaleSocketsAlone(t *testing.T) {
 	}
 	stale.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = stale.Close()
-	l, err := listen("unix:" + path)
+	l, err := Open("unix:" + path)
 	if err != nil {
 		t.Fatalf("in the place of a stale socket: %v", err)
 	}
-	if again, err := listen("unix:" + path); err == nil || !strings.Contains(err.Error(), "served by another process") {
+	if again, err := Open("unix:" + path); err == nil || !strings.Contains(err.Error(), "served by another process") {
 		t.Errorf("%v, %v in the place of a served socket", again, err)
 	}
 	_ = l.Close()
@@ -52,7 +52,7 @@ func TestListenReplacesStaleSocketsAlone(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 	}
-	if again, err := listen("unix:" + path); err == nil || !strings.Contains(err.Error(), "in the way") {
+	if again, err := Open("unix:" + path); err == nil || !strings.Contains(err.Error(), "in the way") {
 		t.Errorf("%v, %v in the place of a busy socket", again, err)
 	}
 	if _, err := os.Lstat(path); err != nil {

@@ -1,4 +1,6 @@
-package main
+// Package listen opens the sockets that weir and its agent serve on, and gives
+// them certificates that may be renewed under way.
+package listen
 
 import (
 	"crypto/tls"
@@ -14,10 +16,10 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// listen opens "host:port", "unix:/path" or "unix:@abstract". A socket file
+// Open opens "host:port", "unix:/path" or "unix:@abstract". A socket file
 // that nobody answers is left over from a crash and is replaced; one that
 // answers is another weir's and is an error.
-func listen(address string) (net.Listener, error) {
+func Open(address string) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(address, "unix:")
 	if !isUnix {
 		return net.Listen("tcp", address)
@@ -61,18 +63,18 @@ func removeStale(path string) error {
 	return os.Remove(path)
 }
 
-// serverTLS reads the certificate at each handshake's need: a renewed file is
+// TLS reads the certificate at each handshake's need: a renewed file is
 // taken without a restart, a broken one keeps the last good pair.
-func serverTLS(t *policy.TLS) (*tls.Config, error) {
+func TLS(t *policy.TLS) (*tls.Config, error) {
 	pair := &renewed{files: t}
 	if _, err := pair.get(nil); err != nil {
-		return nil, fmt.Errorf("server.tls: %w", err)
+		return nil, fmt.Errorf("tls: %w", err)
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get, NextProtos: []string{"h2"}}
 	if t.ClientCA != "" {
 		pool, err := policy.ReadCAs(t.ClientCA)
 		if err != nil {
-			return nil, fmt.Errorf("server.tls.clientCA: %w", err)
+			return nil, fmt.Errorf("tls.clientCA: %w", err)
 		}
 		c.ClientCAs, c.ClientAuth = pool, tls.RequireAndVerifyClientCert
 	}

@@ -1,4 +1,4 @@
-package main
+package listen
 
 import (
 	"crypto/tls"
