@@ -7,9 +7,8 @@ import (
 	"slices"
 
 	"github.com/weirproxy/weir/authz"
-	"github.com/weirproxy/weir/internal/listen"
-	"github.com/weirproxy/weir/internal/listen"
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/internal/listen"
 	"github.com/weirproxy/weir/policy"
 )
 

@@ -33,6 +33,7 @@ type point struct {
 	KV      ratio  `yaml:"kv"`
 	Waiting count  `yaml:"waiting"`
 	Running count  `yaml:"running"`
+	Cards   []card `yaml:"cards"`
 	Fail    bool   `yaml:"fail"`
 	Hang    bool   `yaml:"hang"`
 }
@@ -119,6 +120,9 @@ func newCurve(d document) (Curve, error) {
 		if i > 0 && p.At.Duration <= c.points[i-1].At.Duration {
 			return Curve{}, fmt.Errorf("script: line %d: at must be later than the point before (%v), got %v", p.At.line, c.points[i-1].At, p.At)
 		}
+		if err := checkCards(p); err != nil {
+			return Curve{}, fmt.Errorf("script: line %d: %w", p.At.line, err)
+		}
 		c.engine = c.engine || p.KV.set || p.Waiting.set || p.Running.set
 	}
 	return c, nil
@@ -159,6 +163,9 @@ func (c Curve) At(d time.Duration) (gpu.Sample, error) {
 	s.Running = between(p.Running.reading, next.Running.reading, share, &s.Dropped)
 	if p.Util.set {
 		s.GPUs = c.gpus
+	}
+	if len(p.Cards) > 0 {
+		deal(&s, p.Cards)
 	}
 	return s, nil
 }

@@ -12,9 +12,14 @@
 //	  - {at: 25s, hang: true}  # looks do not come back until their time is up
 //	  - {at: 30s, util: nan}   # a reading that is no number: dropped and counted
 //	  - {at: 40s}              # the source answers and knows nothing
+//	  - at: 50s                # single GPUs or MIG instances: held until the next point, never interpolated
+//	    cards: [{id: GPU-0, index: 0, util: 80%, memoryUsed: 7e10, xid: 79}, {id: GPU-1, index: 1, instance: 2, active: 0.4}]
 //
 // A value that a point does not name is absent from that point on. util and
-// kv are ratios, 0..1 or a percentage; waiting and running are counts.
+// kv are ratios, 0..1 or a percentage; waiting and running are counts. A card
+// has gpu.Card's figures in its units (card.go); where a point has cards and no
+// util, util is their mean. The script also plays the reader of GPUs to
+// weir-gpu-agent (Cards).
 package script
 
 import (
@@ -23,6 +28,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 	"time"
 
@@ -89,6 +95,23 @@ func (s *Source) Sample(ctx context.Context) (gpu.Sample, error) {
 	sample.Source, sample.At = s.name, now
 	return sample, nil
 }
+
+// Cards are the GPUs now; without cards in the script, as many alike as it has
+// GPUs.
+func (s *Source) Cards(ctx context.Context) ([]gpu.Card, error) {
+	sample, err := s.Sample(ctx)
+	if err != nil || len(sample.Cards) > 0 {
+		return sample.Cards, err
+	}
+	cards := make([]gpu.Card, sample.GPUs)
+	for i := range cards {
+		cards[i] = gpu.Card{ID: fmt.Sprintf("GPU-script-%d", i), Index: strconv.Itoa(i), Util: sample.Util}
+	}
+	return cards, nil
+}
+
+// Close does nothing: a script holds nothing open.
+func (s *Source) Close() error { return nil }
 
 // document is the file.
 type document struct {

@@ -1,0 +1,88 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weirproxy/weir/gpu"
+)
+
+// card is one GPU or MIG instance of a point.
+type card struct {
+	ID           string `yaml:"id"`
+	Host         string `yaml:"host"`
+	Index        string `yaml:"index"`
+	Instance     string `yaml:"instance"`
+	Util         ratio  `yaml:"util"`
+	Active       ratio  `yaml:"active"`
+	SM           ratio  `yaml:"sm"`
+	Tensor       ratio  `yaml:"tensor"`
+	DRAM         ratio  `yaml:"dram"`
+	MemoryUsed   figure `yaml:"memoryUsed"`
+	MemoryTotal  figure `yaml:"memoryTotal"`
+	PCIeReceived figure `yaml:"pcieReceived"`
+	PCIeSent     figure `yaml:"pcieSent"`
+	Power        figure `yaml:"power"`
+	Temperature  figure `yaml:"temperature"`
+	XID          figure `yaml:"xid"`
+	Clocks       figure `yaml:"clocks"`
+}
+
+// figure is a reading of 0 or more in gpu.Card's unit.
+type figure struct{ reading }
+
+// UnmarshalYAML reads "12", "7e10" or "nan".
+func (f *figure) UnmarshalYAML(n *yaml.Node) error {
+	return f.read(n, n.Value, 1, 1e15, "a number of 0..1e15 or nan")
+}
+
+// maxCards bounds the cards of a point.
+const maxCards = 4096
+
+func checkCards(p point) error {
+	if len(p.Cards) > maxCards {
+		return fmt.Errorf("cards must be at most %d, got %d", maxCards, len(p.Cards))
+	}
+	seen := map[[2]string]bool{}
+	for _, c := range p.Cards {
+		key := [2]string{c.ID, c.Instance}
+		switch {
+		case c.ID == "":
+			return errors.New("cards: id is missing")
+		case seen[key]:
+			return fmt.Errorf("cards: id %q with instance %q is there twice", c.ID, c.Instance)
+		}
+		seen[key] = true
+	}
+	return nil
+}
+
+// deal puts a point's cards into a sample.
+func deal(s *gpu.Sample, cards []card) {
+	given, sum, n := s.Util.OK, 0.0, 0.0
+	ids := map[string]bool{}
+	for _, c := range cards {
+		known := func(r reading) gpu.Value { return between(r, reading{}, 0, &s.Dropped) }
+		d := gpu.Card{
+			ID: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance,
+			Util: known(c.Util.reading), Active: known(c.Active.reading), SM: known(c.SM.reading),
+			Tensor: known(c.Tensor.reading), DRAM: known(c.DRAM.reading),
+			MemoryUsed: known(c.MemoryUsed.reading), MemoryTotal: known(c.MemoryTotal.reading),
+			PCIeReceived: known(c.PCIeReceived.reading), PCIeSent: known(c.PCIeSent.reading),
+			Power: known(c.Power.reading), Temperature: known(c.Temperature.reading),
+			XID: known(c.XID.reading), Clocks: known(c.Clocks.reading),
+		}
+		if d.Util.OK {
+			sum += d.Util.V
+			n++
+		}
+		ids[c.ID] = true
+		s.Cards = append(s.Cards, d)
+	}
+	s.GPUs = len(ids)
+	if !given && n > 0 {
+		s.Util = gpu.Some(sum / n)
+	}
+}
