@@ -34,6 +34,7 @@ func served(r *Result, tenant string) float64 { return float64(r.Tenants[tenant]
 // hangs up gets no more than an honest tenant (P2, T8), nor who sends what goes
 // first in its own flow (P6).
 func TestRoguesGainNothing(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		rate float64
@@ -65,13 +66,14 @@ func TestRoguesGainNothing(t *testing.T) {
 // Who comes back before its hint, or every 50 ms saying so, gets no more than
 // who obeys, and takes nothing from it (Q5).
 func TestHasteGainsNothing(t *testing.T) {
+	t.Parallel()
 	obeys := Client{Share: 1, Kind: Obedient, Marks: true, Early: 1, Tries: 100, Patience: 5 * time.Second}
 	early, stubborn := obeys, obeys
 	early.Early = 0.2
 	stubborn.Kind, stubborn.Every = Stubborn, 50*time.Millisecond
 	answers := func(rogue Client) (honest, other float64) {
 		s := duel(150, 150, func(a *Arrival) { a.Clients = []Client{rogue} })
-		s.Clients[0], s.Duration = obeys, time.Minute
+		s.Clients[0], s.Duration = obeys, 30*time.Second
 		for i := range s.Arrivals {
 			s.Arrivals[i].To = s.Duration
 		}
@@ -89,6 +91,7 @@ func TestHasteGainsNothing(t *testing.T) {
 // A tenant with little traffic waits as if it were alone with equals, whatever
 // another sends (P2).
 func TestSmallTenantHardlyWaits(t *testing.T) {
+	t.Parallel()
 	r := play(t, duel(5, 1000, func(*Arrival) {}), one(20, patient))
 	k := r.Tenants["honest"]
 	if k.Failed != 0 || k.WaitP99 > 100 {

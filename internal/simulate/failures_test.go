@@ -15,6 +15,7 @@ func lossy(list ...Failure) *Scenario {
 }
 
 func TestFailuresCostWhatTheySay(t *testing.T) {
+	t.Parallel()
 	const s = time.Second
 	for _, c := range []struct {
 		name string

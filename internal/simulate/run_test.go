@@ -116,9 +116,10 @@ func erlangB(n int, a float64) float64 {
 // A known system: no queue, Poisson arrivals, 120 places, 1,500/s. At a
 // capacity of 1,256/s it loses 18.9 %.
 func TestLossSystemLosesByErlangB(t *testing.T) {
+	t.Parallel()
 	near(t, "Erlang B", erlangB(120, 1500*120/1256.), 0.189, 0.0005)
 	for _, spread := range []float64{0, 1} {
-		s := places(1500, 80*time.Second, service(func(v *Service) {
+		s := places(1500, 40*time.Second, service(func(v *Service) {
 			v.Time, v.Spread, v.Beyond = 120*time.Second/1256, spread, FailBeyond
 		}))
 		r := play(t, s, one(1, pass))
@@ -142,9 +143,10 @@ func meanWait(r *Result, class policy.Class) (wait, waiting float64) {
 // One seat, Poisson arrivals: the mean wait is that of Pollaczek and
 // Khinchine, and Little's law joins it to the number that waits.
 func TestWaitIsKnown(t *testing.T) {
+	t.Parallel()
 	const rate, mean = 80.0, 0.010 // 80 % busy
 	for _, spread := range []float64{0, 1} {
-		s := places(rate, 1500*time.Second, service(func(v *Service) {
+		s := places(rate, 600*time.Second, service(func(v *Service) {
 			v.Places, v.Time, v.Spread = 1, 10*time.Millisecond, spread
 		}))
 		r := play(t, s, one(1, endless))
@@ -194,6 +196,7 @@ func TestSeatFreedByAStepMissesTheNext(t *testing.T) {
 
 // Overloaded, a batch carries what its capacity is said to be.
 func TestBatchCarriesItsCapacity(t *testing.T) {
+	t.Parallel()
 	for _, kv := range []int64{1 << 20, 2000} { // 2000: 16 sequences of 120
 		engine := modelsim.EngineConfig{Running: 32, KVTokens: kv, StepBase: 4 * time.Millisecond, PrefillPerToken: 10 * time.Microsecond, PrefillChunk: 1024}
 		s := places(2000, 15*time.Second, client(Client{Kind: Obedient, Tries: 1}), func(s *Scenario) {
@@ -211,6 +214,7 @@ func TestBatchCarriesItsCapacity(t *testing.T) {
 // More than the engines carry over the whole run: no policy can help, and the
 // result says how much is missing. A burst alone is what a queue is for.
 func TestAdviceSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	const want = "no policy can help: 1890.0 requests/s are offered over the whole run and the engines carry 1260.0/s; " +
 		"630.0/s are missing, 50 % more engines (about 60 more seats)"
 	exact := service(func(v *Service) { v.Time = 120 * time.Second / 1260 })
