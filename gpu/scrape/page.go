@@ -44,7 +44,7 @@ func (p *page) begin(now time.Time) {
 
 // typed notes the metrics that are totals.
 func (p *page) typed(name, kind []byte) {
-	if string(kind) == "counter" {
+	if bytes.EqualFold(kind, []byte("counter")) {
 		p.running[string(name)] = struct{}{}
 	}
 }
