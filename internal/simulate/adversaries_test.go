@@ -73,7 +73,7 @@ func TestHasteGainsNothing(t *testing.T) {
 	stubborn.Kind, stubborn.Every = Stubborn, 50*time.Millisecond
 	answers := func(rogue Client) (honest, other float64) {
 		s := duel(150, 150, func(a *Arrival) { a.Clients = []Client{rogue} })
-		s.Clients[0], s.Duration = obeys, 30*time.Second
+		s.Clients[0], s.Duration = obeys, time.Minute
 		for i := range s.Arrivals {
 			s.Arrivals[i].To = s.Duration
 		}
