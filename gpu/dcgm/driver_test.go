@@ -12,6 +12,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,6 +96,9 @@ func TestCards(t *testing.T) {
 		"watch 10 fields every 1000000 us", "watch 6 fields every 1000000 us", "watch 10 fields every 1000000 us", "watch 6 fields every 1000000 us",
 		"watch 2 fields every 1000000 us", "watch 4 fields every 1000000 us"}) {
 		t.Errorf("watches: %q", got)
+	}
+	if n := len(s.calls("unwatch")); n != 2 {
+		t.Errorf("%d watches of instances ended, want 2", n)
 	}
 }
 
@@ -211,6 +215,7 @@ func TestLost(t *testing.T) {
 		{"gpus 0", ErrNoGPU, ""},
 		{"error -21", nil, "shim error -21"}, // connection not valid
 		{"error -67", nil, "shim error -67"}, // GPUs detached
+		{"unreadable -1 -18", nil, "GPU 0: shim error -18"},
 	} {
 		s.fault()
 		d := s.driver(Config{})
@@ -230,10 +235,12 @@ func TestLost(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s.fault("status 1 -1 203 -18", "status 1 -1 1002 -18")
 	d := s.driver(Config{})
-	if cards := s.cards(d, 0); !cards[0].Util.OK || cards[1].Util.OK {
-		t.Errorf("one GPU lost: %+v", cards)
+	s.cards(d, 0)
+	s.fault("unreadable 1 -18")
+	same(t, "one GPU lost", s.cards(d, 1), []gpu.Card{whole(0), {ID: "GPU-1", Host: "node", Index: "1"}})
+	if got := s.log.String(); !strings.Contains(got, `first="GPU 1"`) || !strings.Contains(got, `why="GPU lost"`) {
+		t.Errorf("the loss is not told:\n%s", got)
 	}
 }
 
@@ -344,6 +351,9 @@ func TestStarted(t *testing.T) {
 		t.Error(err)
 	}
 	<-second.ended
+	if end := second.cmd.ProcessState.Sys().(syscall.WaitStatus); end.Signal() != syscall.SIGTERM {
+		t.Errorf("ended by %s, want SIGTERM", end.Signal())
+	}
 	if _, err := os.Stat(second.folder); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its folder is left: %v", err)
 	}

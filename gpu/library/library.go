@@ -89,8 +89,7 @@ func Open(d Driver, cfg Config) (*Reader, error) {
 	r := &Reader{cfg: cfg, jobs: make(chan *look, 1), done: make(chan struct{})}
 	go r.work(d)
 	if _, err := r.Cards(context.Background()); err != nil && !errors.Is(err, ErrHung) {
-		r.Close()
-		return nil, err
+		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
 }

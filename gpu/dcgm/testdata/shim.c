@@ -7,6 +7,7 @@
  *   mig G                  GPU G has two instances
  *   refuse E               connections and engines are refused with error E
  *   error E                every call fails with error E
+ *   unreadable G E         GPU G and its instances cannot be read: error E
  *   hang NAME              the call NAME does not come back while this stands
  *   refuse-field G F       a watch of field F on GPU G is refused (G -1: all)
  *   value G I F TYPE X     what field F of GPU G reads, instance I (-1: the GPU)
@@ -218,6 +219,8 @@ static void put(dcgmFieldValue_v1 *v, char type, double x) {
 dcgmReturn_t dcgmEntityGetLatestValues(dcgmHandle_t h, dcgm_field_entity_group_t kind, int id, unsigned short *fields, unsigned n, dcgmFieldValue_v1 *values) {
     ENTER;
     int g = gpuOf(kind, id), inst = kind == DCGM_FE_GPU_I ? id % 100 : -1;
+    char rest[256];
+    if (fault("unreadable", g, -2, rest, sizeof rest)) return atoi(strchr(rest + 1, ' '));
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     for (unsigned i = 0; i < n; i++) {
