@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,10 @@ import (
 // change. What cannot be had is given up at once, and what takes its place
 // stands as long. So while the variants can be had, two changes are at least
 // Flip apart, however their costs cross. Inside the variant each request goes
-// to the cheapest pool.
+// to the cheapest pool. A request that finds no free seat there takes one of
+// the cheapest other pool that has one, for itself: otherwise a class would be
+// refused by one pool while the seats of the others stand idle until Flip is
+// over. That changes nothing for those behind it.
 
 // offer is a pool as it is weighed.
 type offer struct {
@@ -40,6 +44,9 @@ func (o offer) compare(other offer) int {
 }
 
 func (o offer) had() bool { return !math.IsInf(o.cost, 1) }
+
+// free reports whether the pool can be had without a wait.
+func (o offer) free() bool { return o.had() && o.load < 1 }
 
 // offers weighs the pools from..to of a model.
 func (c *Core) offers(now time.Time, p *Plan, m *modelPools, from, to int, out []offer) []offer {
@@ -95,10 +102,18 @@ func (c *Core) cheapest(now time.Time, p *Plan, m *modelPools, from int) sought 
 	offers := c.offers(now, p, m, from, len(m.pools), room[:0])
 	at := m.stands(now, p, offers)
 	end := sameRank(m.ranks, at)
-	var mine [8]offer
-	s := askAll(now, p.Class, append(mine[:0], offers[at-from:end-from]...))
+	var mine, spare [8]offer
+	standing := append(mine[:0], offers[at-from:end-from]...)
+	others := append(offers[:at-from], offers[end-from:]...)
+	s := sought{verdict: breaker.Verdict{Action: breaker.Shed}}
+	if !slices.ContainsFunc(standing, offer.free) {
+		s = askAll(now, p.Class, slices.DeleteFunc(append(spare[:0], others...), func(o offer) bool { return !o.free() }))
+	}
 	if s.pool == nil {
-		rest := askAll(now, p.Class, append(offers[:at-from], offers[end-from:]...))
+		s = askAll(now, p.Class, standing)
+	}
+	if s.pool == nil {
+		rest := askAll(now, p.Class, others)
 		if rest.pool != nil || milder(rest.verdict, s.verdict) {
 			s = rest
 		}

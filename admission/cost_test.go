@@ -115,6 +115,26 @@ func passing(e *policy.Effective, id string, class policy.Class) *Request {
 	return r
 }
 
+// Who finds no free seat in the variant that stands takes one of the cheapest
+// other pool, never of one above; once all are taken it waits where cost says.
+func TestNoSeatIdleWhileAClassWaits(t *testing.T) {
+	p := laidOut(three, byCost(5, 1, 2))
+	core, e := newTestCore(p), effective(t, p)
+	for i := range 8 { // of 4 seats each
+		want, why := "fp16-dyn-1", Admitted
+		if i >= 4 {
+			want, why = "int8-2", DegradedCost
+		}
+		ranIn(t, name("standard", i), enter(core, start, ask(e, name("s", i), "acme", policy.Standard)), want, why)
+	}
+	if w := enter(core, start, ask(e, "w", "acme", policy.Standard)); w.pool.name != "fp16-dyn-1" || w.Refused() {
+		t.Errorf("the ninth waits in %s, refused: %t", w.pool.name, w.Refused())
+	}
+	if n := core.floor.Load().pools["fp16-0"].load(); n != 0 {
+		t.Errorf("load %v above the class's own variant", n)
+	}
+}
+
 // A line that is full is not to be had while another pool is.
 func TestFullLineIsNotChosen(t *testing.T) {
 	p := laidOut(three, byCost(1, 5, 6), func(p *policy.Policy) {
