@@ -44,12 +44,13 @@ type Group struct {
 	share               float64 // of the offered load
 }
 
-// Groups are the three tenants of the demo.
+// Groups are the three tenants of the demo. In the burst the critical one stays
+// within its part of the pools; the other two ask for four times what there is.
 func Groups() []Group {
 	return []Group{
-		{"acme-trading", "critical", "gold", 0.2},
-		{"globex-rag", "standard", "silver", 0.4},
-		{"initech-batch", "batch", "bronze", 0.4},
+		{"acme-trading", "critical", "gold", 0.03},
+		{"globex-rag", "standard", "silver", 0.37},
+		{"initech-batch", "batch", "bronze", 0.6},
 	}
 }
 
@@ -57,7 +58,7 @@ func Groups() []Group {
 const (
 	fp16Seats    = 12
 	int8Seats    = 12
-	outputTokens = 64
+	outputTokens = 40
 	promptWords  = 40
 )
 
@@ -155,7 +156,7 @@ pools:
     variant: int8
     seats: {requests: %[4]d, tokens: 800000}
     telemetry: [{kind: vllm, url: "http://%[6]s/metrics", every: 1s}]
-tiers: [{name: gold, weight: 2}, {name: silver, weight: 1}, {name: bronze, weight: 1}]
+tiers: [{name: gold, weight: 2, share: 60%%}, {name: silver, share: 20%%}, {name: bronze, share: 20%%}]
 quotas:
   - {name: per-tenant, match: {tenant: "*"}, by: [tenant], limits: [{requests: 100000, per: 1m}, {tokens: 50000000, per: 5m}]}
 `, s.dir, jwks, fp16Seats, int8Seats, addrs[0], addrs[1])

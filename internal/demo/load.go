@@ -103,6 +103,9 @@ func (c *caller) try(ctx context.Context, again bool) (hint time.Duration, ok bo
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	req.Header.Set("Content-Type", "application/json")
+	if again {
+		req.Header.Set("X-Stainless-Retry-Count", "1") // as OpenAI's clients say it
+	}
 	c.count(func(t *tally) { t.sent++ })
 	res, err := c.client.Do(req)
 	if err != nil {

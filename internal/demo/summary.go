@@ -39,6 +39,11 @@ func (v *show) summary(ctx context.Context) error {
 	fp16, int8 := v.fp16.Totals(), v.int8.Totals()
 	pool := fp16.Prompt + fp16.Output + int8.Prompt + int8.Output
 	v.say("\nqueued: admitted after a wait; tokens: charged by weir, the measuring at the start included.")
+	for _, c := range v.callers {
+		r := c.tally.read()
+		first := r.sent - r.returned
+		v.say("%s: %.0f %% of %d requests admitted at the first try.", c.group.Class, 100*float64(r.admitted-r.returnedOK)/float64(max(1, first)), first)
+	}
 	v.say("Tokens: weir charged %d, the pools counted %d.", charged, pool)
 	if all.returned > 0 {
 		v.say("Refused callers who came back at their hint: %d, of whom %d got in at once.", all.returned, all.returnedOK)
