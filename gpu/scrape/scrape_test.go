@@ -25,7 +25,8 @@ func serve(t *testing.T, kind string, h http.HandlerFunc) *Source {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	s, err := New("node", policy.TelemetrySource{Kind: kind, URL: srv.URL + "/metrics"}, nil)
+	own := []policy.EngineMetrics{{Name: "tug", Waiting: []string{"tug_queue"}}}
+	s, err := New("node", policy.TelemetrySource{Kind: kind, URL: srv.URL + "/metrics"}, own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,22 +54,41 @@ func file(t *testing.T, name string) string {
 	return string(b)
 }
 
-// Q3
-func TestContract(t *testing.T) {
-	strange := map[string]string{
-		policy.KindDCGMExporter: "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 9223372036854775794\n",
-		policy.KindVLLM:         "vllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc -1\n",
+// moving serves texts whose counters grow with each look.
+func moving(format string, per float64) http.HandlerFunc {
+	var looks atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		text(fmt.Sprintf(format, per*float64(looks.Add(1))))(w, r)
 	}
-	for kind, name := range map[string]string{policy.KindDCGMExporter: "dcgm_4gpu_normal.prom", policy.KindVLLM: "vllm_new_names.prom"} {
-		t.Run(kind, func(t *testing.T) {
+}
+
+// Q3: every kind keeps the contract of sources.
+func TestContract(t *testing.T) {
+	for _, tt := range []struct {
+		kind    string
+		good    http.HandlerFunc
+		strange string
+	}{
+		{policy.KindDCGMExporter, text(file(t, "dcgm_full.prom")), "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 9223372036854775794\n"},
+		{policy.KindVLLM, text(file(t, "vllm_page.prom")), "vllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc -1\n"},
+		{policy.KindSGLang, text(file(t, "sglang_ranks.prom")), "sglang:token_usage 44\n"},
+		{policy.KindTGI, text(file(t, "tgi.prom")), "tgi_queue_size -1\n"},
+		{policy.KindTriton, text(file(t, "triton.prom")), "nv_inference_pending_request_count NaN\nnv_gpu_utilization{gpu_uuid=\"a\"} 40\n"},
+		{policy.KindTritonLLM, text(file(t, "triton_trtllm.prom")), "nv_trt_llm_request_metrics{request_type=\"waiting\"} +Inf\n"},
+		{policy.KindTRTLLM, text(file(t, "trtllm_serve.prom")), "trtllm_kv_cache_utilization 1.5\n"},
+		{"tug", text("tug_queue 4\n"), "# TYPE tug_queue counter\ntug_queue 4\n"},
+		{policy.KindNodeExporter, moving("node_cpu_seconds_total{cpu=\"0\",mode=\"user\"} %g\n", 1), "node_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} NaN\n"},
+		{policy.KindCAdvisor, moving("machine_cpu_cores 4\ncontainer_cpu_usage_seconds_total{id=\"/\"} %g\n", 1e-6), "container_cpu_usage_seconds_total{id=\"/\"} -1\n"},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
 			source := func(h http.HandlerFunc) func(*testing.T) gpu.Source {
-				return func(t *testing.T) gpu.Source { return serve(t, kind, h) }
+				return func(t *testing.T) gpu.Source { return serve(t, tt.kind, h) }
 			}
 			sourcetest.Run(t, sourcetest.Makers{
-				Good:    source(text(file(t, name))),
+				Good:    source(tt.good),
 				Broken:  source(gone),
 				Hanging: source(hang),
-				Strange: source(text(strange[kind])),
+				Strange: source(text(tt.strange)),
 			})
 		})
 	}
@@ -93,32 +113,33 @@ func TestMisses(t *testing.T) {
 		name string
 		h    http.HandlerFunc
 		want string
+		kind gpu.Fault
 	}{
-		{"error status", gone, "status 502"},
-		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, "status 204"},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other", http.StatusFound) }, "status 302"},
-		{"HTML", header("Content-Type", "text/html; charset=utf-8", good), "content-type"},
-		{"HTML without a type", text("<html><body>login</body></html>\n"), "not a metric"},
-		{"JSON", header("Content-Type", "application/json", "{}"), "content-type"},
-		{"JSON as text", text("{\"error\":\"down\"}\n"), "labels"},
-		{"error text", text("Internal error: collector is down\n"), "no known metric"},
-		{"empty", text(""), "no known metric"},
-		{"comments only", text("# nothing\n"), "no known metric"},
-		{"cut in the middle of a number", text("vllm:num_requests_waiting 24"), "middle of a line"},
+		{"error status", gone, "status 502", gpu.FaultStatus},
+		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, "status 204", gpu.FaultStatus},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/other", http.StatusFound) }, "status 302", gpu.FaultRedirect},
+		{"HTML", header("Content-Type", "text/html; charset=utf-8", good), "content-type", gpu.FaultType},
+		{"HTML without a type", text("<html><body>login</body></html>\n"), "not a metric", gpu.FaultForm},
+		{"JSON", header("Content-Type", "application/json", "{}"), "content-type", gpu.FaultType},
+		{"JSON as text", text("{\"error\":\"down\"}\n"), "labels", gpu.FaultForm},
+		{"error text", text("Internal error: collector is down\n"), "no known metric", gpu.FaultEmpty},
+		{"empty", text(""), "no known metric", gpu.FaultEmpty},
+		{"comments only", text("# nothing\n"), "no known metric", gpu.FaultEmpty},
+		{"cut in the middle of a number", text("vllm:num_requests_waiting 24"), "middle of a line", gpu.FaultForm},
 		{"shorter than promised", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(2*len(good)))
 			_, _ = w.Write([]byte(good))
-		}, "body"},
+		}, "body", gpu.FaultConnect},
 		{"too large", func(w http.ResponseWriter, _ *http.Request) {
 			for range MaxText/1024 + 1 {
 				_, _ = w.Write(bytes.Repeat([]byte("# x\n"), 256))
 			}
-		}, ErrTooLarge.Error()},
-		{"too large when unpacked", header("Content-Encoding", "gzip", bomb.String()), ErrTooLarge.Error()},
-		{"broken gzip", header("Content-Encoding", "gzip", good), "gzip"},
-		{"cut gzip", header("Content-Encoding", "gzip", bomb.String()[:bomb.Len()/2]), "body"},
-		{"other encoding", header("Content-Encoding", "br", good), "content-encoding"},
-		{"signal not well formed", text("vllm:num_requests_waiting many\n"), "line 1"},
+		}, ErrTooLarge.Error(), gpu.FaultSize},
+		{"too large when unpacked", header("Content-Encoding", "gzip", bomb.String()), ErrTooLarge.Error(), gpu.FaultSize},
+		{"broken gzip", header("Content-Encoding", "gzip", good), "gzip", gpu.FaultForm},
+		{"cut gzip", header("Content-Encoding", "gzip", bomb.String()[:bomb.Len()/2]), "body", gpu.FaultConnect},
+		{"other encoding", header("Content-Encoding", "br", good), "content-encoding", gpu.FaultType},
+		{"signal not well formed", text("vllm:num_requests_waiting many\n"), "line 1", gpu.FaultForm},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,6 +150,9 @@ func TestMisses(t *testing.T) {
 			}
 			if !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "node") {
 				t.Errorf("error = %v, want the source's name and %q", err, tt.want)
+			}
+			if f := gpu.FaultOf(err); f != tt.kind {
+				t.Errorf("%v is counted as %v, want %v", err, f, tt.kind)
 			}
 		})
 	}
@@ -173,7 +197,7 @@ func TestSlowAnswer(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if got, err := s.Sample(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if got, err := s.Sample(ctx); !errors.Is(err, context.DeadlineExceeded) || gpu.FaultOf(err) != gpu.FaultTimeout {
 		t.Errorf("Sample = %+v, %v; want context.DeadlineExceeded", got, err)
 	}
 }

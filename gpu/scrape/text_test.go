@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,71 +139,6 @@ func TestScannerSkips(t *testing.T) {
 	}
 }
 
-// strict is a text without the reference parser's liberties: quotes inside of
-// names, unquoted names inside of braces.
-var strict = regexp.MustCompile(`^(?:[ \t]*(?:#.*)?|[ \t]*[a-zA-Z_:][a-zA-Z0-9_:]*[ \t]*` +
-	`(?:\{(?:[ \t]*[a-zA-Z_][a-zA-Z0-9_]*[ \t]*=[ \t]*"(?:\\.|[^"\\])*"[ \t]*,?)*[ \t]*\})?[ \t]*[^ \t"{}]+(?:[ \t]+[^ \t]+)?)$`)
-
-// FuzzScanner: whatever both parsers accept they read alike; what the
-// reference parser accepts of plain text, the scanner accepts.
-func FuzzScanner(f *testing.F) {
-	files, err := filepath.Glob("testdata/*.prom")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(string(text))
-	}
-	f.Add("a{b=\"c\\\"d\\\\e\\nf\"} NaN -1\n{\"q.r\",s=\"t\"} +Inf\n")
-	f.Add("# TYPE a counter\na 1\na{x=\"\"} 0x\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		got, err := scanAll(text)
-		want, plain, oracleErr := oracle(text)
-		switch {
-		case oracleErr != nil || !plain:
-		case err != nil:
-			for row := range strings.SplitSeq(text, "\n") {
-				if !strict.MatchString(row) {
-					return
-				}
-			}
-			t.Errorf("scan(%q): %v; the reference parser reads %v", text, err, want)
-		case !slices.Equal(got, want):
-			t.Errorf("scan(%q) = %v, the reference parser reads %v", text, got, want)
-		}
-	})
-}
-
-// FuzzSample: no text makes a sample out of range, or panics.
-func FuzzSample(f *testing.F) {
-	f.Add("DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 1e400\n", true)
-	f.Add("vllm:kv_cache_usage_perc NaN\nvllm:num_requests_waiting -0\n", false)
-	f.Fuzz(func(t *testing.T, text string, cards bool) {
-		kind := policy.KindVLLM
-		if cards {
-			kind = policy.KindDCGMExporter
-		}
-		s, err := parse(t, kind, nil, text)
-		if err != nil {
-			return
-		}
-		for _, v := range []float64{s.Util.V, s.KV.V, s.Active.V} {
-			if !(v >= 0 && v <= 1) {
-				t.Errorf("%q: ratio out of range: %+v", text, s)
-			}
-		}
-		for _, v := range []float64{s.Waiting.V, s.Running.V} {
-			if !(v >= 0) || math.IsInf(v, 0) {
-				t.Errorf("%q: count out of range: %+v", text, s)
-			}
-		}
-	})
-}
-
 // A second look at the same text allocates nothing but the list of its cards.
 func TestScanAllocates(t *testing.T) {
 	for file, kind := range map[string]string{"dcgm_4gpu_normal.prom": policy.KindDCGMExporter, "vllm_two_engines.prom": policy.KindVLLM} {
@@ -226,28 +160,6 @@ func TestScanAllocates(t *testing.T) {
 			}
 		}); n != want {
 			t.Errorf("%s: %v allocations a look, want %v", file, n, want)
-		}
-	}
-}
-
-func BenchmarkParse(b *testing.B) {
-	text, err := os.ReadFile("testdata/vllm_two_engines.prom")
-	if err != nil {
-		b.Fatal(err)
-	}
-	var page []byte
-	for i := range 700 {
-		page = fmt.Appendf(page, "vllm:request_latency_seconds_bucket{engine=\"0\",le=\"%d\",model_name=\"lantern-7b\"} %d\n", i, i)
-	}
-	page = append(page, text...)
-	s, err := New("s", policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://127.0.0.1:1/metrics"}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(len(page)))
-	for b.Loop() {
-		if _, err := s.parse(page, time.Now()); err != nil {
-			b.Fatal(err)
 		}
 	}
 }
