@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -84,8 +85,8 @@ func New(cfg Config) (*Source, error) {
 
 func check(cfg *Config) error {
 	if cfg.Dial == nil && !strings.HasPrefix(cfg.Address, "unix:") {
-		host, _, err := net.SplitHostPort(cfg.Address)
-		if err != nil {
+		host, port, err := net.SplitHostPort(cfg.Address)
+		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" {
 			return fmt.Errorf("url must be host:port or unix:/path, got %q", cfg.Address)
 		}
 		if cfg.Token.Set() && cfg.TLS == nil && host != "localhost" && !net.ParseIP(host).IsLoopback() {

@@ -22,6 +22,7 @@ type Makers struct {
 	Broken  func(t *testing.T) gpu.Source // every look fails
 	Hanging func(t *testing.T) gpu.Source // no look comes back by itself
 	Strange func(t *testing.T) gpu.Source // answers with sentinels, blanks or NaN and no usable value
+	Pushed  bool                          // samples come by themselves: one may be older than the look that returns it
 }
 
 // patience is how long after the end of its context a look may take.
@@ -29,7 +30,7 @@ const patience = 5 * time.Second
 
 // Run checks a source.
 func Run(t *testing.T, m Makers) {
-	t.Run("Good", func(t *testing.T) { good(t, m.Good(t)) })
+	t.Run("Good", func(t *testing.T) { good(t, m) })
 	t.Run("Concurrent", func(t *testing.T) { concurrent(t, m.Good(t)) })
 	t.Run("ContextEnded", func(t *testing.T) { ended(t, m.Good(t)) })
 	t.Run("Broken", func(t *testing.T) { broken(t, m.Broken(t)) })
@@ -40,7 +41,9 @@ func Run(t *testing.T, m Makers) {
 }
 
 // good: samples carry the name and their instant, in order, with values in range.
-func good(t *testing.T, s gpu.Source) {
+func good(t *testing.T, m Makers) {
+	made := time.Now()
+	s := m.Good(t)
 	name, engine := s.Name(), s.Engine()
 	if name == "" {
 		t.Error("Name is empty")
@@ -54,6 +57,9 @@ func good(t *testing.T, s gpu.Source) {
 			t.Fatalf("Sample: %v", err)
 		}
 		check(t, s, got)
+		if m.Pushed {
+			before = made
+		}
 		if got.At.Before(before) || got.At.After(time.Now()) || got.At.Before(last) {
 			t.Errorf("At = %v, want between the call (%v) and now, and not before %v", got.At, before, last)
 		}
