@@ -62,6 +62,8 @@ func TestLoad(t *testing.T) {
 			"sys/fs/cgroup/pod/weir/cpu.stat", second("1000000"), second("1500000"), 0.25},
 		{"quota around it", with(inner, "sys/fs/cgroup/pod/weir/cpu.max", "max 100000\n", "sys/fs/cgroup/pod/cpu.max", "100000 100000\n"),
 			"sys/fs/cgroup/pod/weir/cpu.stat", second("1000000"), second("1500000"), 0.5},
+		{"quota above the machine's CPUs", with(inner, "sys/fs/cgroup/pod/weir/cpu.max", "1600000 100000\n"),
+			"sys/fs/cgroup/pod/weir/cpu.stat", second("1000000"), second("1500000"), 0.5 / 8},
 		{"path of another namespace", with(inner, "sys/fs/cgroup/cpu.max", "50000 100000\n"),
 			"sys/fs/cgroup/cpu.stat", second("1000000"), second("1250000"), 0.5},
 		{"path above the root", map[string]string{"proc/self/cgroup": "0::/../../weir\n"},

@@ -93,10 +93,9 @@ func (e *engines) end() (gpu.Sample, error) {
 	if !e.known {
 		return gpu.Sample{}, errEmpty
 	}
+	kv := e.fullest()
 	s := e.sample()
-	s.Waiting = e.roles[roleWaiting].sum()
-	s.Running = e.roles[roleRunning].sum()
-	s.KV = e.fullest()
+	s.Waiting, s.Running, s.KV = e.roles[roleWaiting].sum(), e.roles[roleRunning].sum(), kv
 	return s, nil
 }
 
@@ -118,7 +117,11 @@ func (e *engines) fullest() gpu.Value {
 		return v
 	}
 	for id, used := range e.roles[roleKVUsed].values {
-		if most := e.roles[roleKVMax].values[id]; most > 0 && used <= most {
+		most := e.roles[roleKVMax].values[id]
+		switch {
+		case used > most && most > 0:
+			e.faults[gpu.FaultRange]++
+		case most > 0:
 			v = gpu.Some(max(v.V, used/most))
 		}
 	}

@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -109,6 +110,10 @@ func TestOwnTableRefuses(t *testing.T) {
 	}
 }
 
+func blocks(kind string, n int) string {
+	return fmt.Sprintf("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=%q,model=\"m\"} %d\n", kind, n)
+}
+
 // Wrong input: each reading is dropped and counted by its kind, never read.
 func TestWrongReadings(t *testing.T) {
 	some := gpu.Some
@@ -129,6 +134,8 @@ func TestWrongReadings(t *testing.T) {
 		{"repeated", policy.KindVLLM, "vllm:num_requests_waiting{a=\"1\",b=\"2\"} 4\nvllm:num_requests_waiting{b=\"2\",a=\"1\"} 9\n", gpu.Sample{Waiting: some(4)}, gpu.FaultDuplicate, 1},
 		{"repeated card", policy.KindDCGMExporter, "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 40\nDCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 90\n", gpu.Sample{Util: some(0.4), GPUs: 1}, gpu.FaultDuplicate, 1},
 		{"a total by its type", policy.KindVLLM, "# TYPE vllm:num_requests_waiting counter\nvllm:num_requests_waiting 4\nvllm:num_requests_running 1\n", gpu.Sample{Running: some(1)}, gpu.FaultCounter, 1},
+		{"more blocks than there are", policy.KindTritonLLM, blocks("used", 9) + blocks("max", 8), gpu.Sample{}, gpu.FaultRange, 1},
+		{"no blocks at all", policy.KindTritonLLM, blocks("used", 0) + blocks("max", 0), gpu.Sample{}, gpu.FaultOther, 0},
 		{"no type", policy.KindVLLM, "vllm:num_requests_waiting 4\n", gpu.Sample{Waiting: some(4)}, gpu.FaultOther, 0},
 		{"another's type", policy.KindVLLM, "# TYPE vllm:num_requests_waiting_total counter\nvllm:num_requests_waiting 4\n", gpu.Sample{Waiting: some(4)}, gpu.FaultCounter, 0},
 		{"escapes", policy.KindVLLM, `vllm:num_requests_waiting{model_name="a\"} 99\n\\"} 4` + "\n", gpu.Sample{Waiting: some(4)}, gpu.FaultOther, 0},
