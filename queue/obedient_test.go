@@ -162,7 +162,7 @@ func TestCapacityHalves(t *testing.T) {
 // one all the same, and none stands idle.
 func TestHintsWithoutALine(t *testing.T) {
 	t.Parallel()
-	for _, rate := range []float64{1500, 2 * drains, 4 * drains} {
+	for _, rate := range []float64{1500, 4 * drains} {
 		for _, unmarked := range []bool{false, true} {
 			c := pulseOf(rate, 0)
 			c.unmarked = unmarked
