@@ -14,6 +14,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -50,3 +51,7 @@ type Source interface {
 	Engine() bool // an engine's word counts before the GPU's (Q8)
 	Sample(ctx context.Context) (Sample, error)
 }
+
+// ErrQuiet is the error of a look at a source that only listens and has heard
+// nothing since the last one: a missed sample, but nothing failed.
+var ErrQuiet = errors.New("nothing was heard since the last look")

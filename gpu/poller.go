@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -146,7 +147,8 @@ func (p *Poller) look(ctx context.Context, t Target) (err error) {
 	return nil
 }
 
-// note counts a miss and logs the ends of a row of misses.
+// note counts a miss and logs the ends of a row of misses. That a listener
+// heard nothing (ErrQuiet) is no news, and makes its next look no later.
 func (p *Poller) note(t Target, err error, misses int) int {
 	name := t.Source.Name()
 	if err == nil {
@@ -156,6 +158,9 @@ func (p *Poller) note(t Target, err error, misses int) int {
 		return 0
 	}
 	p.gauge.Miss(name, time.Now(), err)
+	if errors.Is(err, ErrQuiet) {
+		return misses
+	}
 	if misses == 0 {
 		p.log.Warn("telemetry source failed", "source", name, "error", err)
 	}

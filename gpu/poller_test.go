@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -81,6 +82,29 @@ func TestPollerSchedule(t *testing.T) {
 		}
 		if g.Reading().Sources[0].Samples != 1001 {
 			t.Errorf("state = %+v", g.Reading().Sources[0])
+		}
+	})
+}
+
+// A listener that heard nothing is a miss, which is told nobody and makes the
+// next look no later.
+func TestPollerQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		f := &fake{name: "orca", look: func(ctx context.Context, n int) (gpu.Sample, error) {
+			if n%5 != 0 {
+				return gpu.Sample{}, fmt.Errorf("source: %w", gpu.ErrQuiet)
+			}
+			return full(ctx, n)
+		}}
+		g, p := poll(t, slog.New(slog.NewTextHandler(&log, nil)), f)
+		time.Sleep(99*every + every/2)
+		p.Close()
+		if n := len(f.times()); n != 100 {
+			t.Errorf("%d looks in 99 periods, want 100", n)
+		}
+		if s := g.Reading().Sources[0]; s.Missed != 80 || s.Samples != 20 || log.Len() > 0 {
+			t.Errorf("state = %+v, log %q", s, log.String())
 		}
 	})
 }
