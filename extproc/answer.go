@@ -93,6 +93,7 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 		c.finish(e)
 		return r
 	}
+	c.hearLoad(m.header)
 	if a.seen { // a second header block of one answer: nothing new to learn
 		return r
 	}
@@ -159,7 +160,7 @@ func (c *conversation) precision(h header) (variant, notice string) {
 func (c *conversation) receiveRest(now time.Time, m *message) error {
 	switch c.state {
 	case aside, passing:
-		c.reply(reply{phase: m.phase})
+		c.reply(reply{phase: m.phase, remove: forged(m.header)})
 		return nil
 	case running:
 	default:
@@ -223,6 +224,7 @@ func (c *conversation) metering(h header) meter.Options {
 
 func (c *conversation) takeTrailers(m *message) reply {
 	r := reply{phase: responseTrailers, remove: forged(m.header)}
+	c.hearLoad(m.header)
 	c.noteGRPC(m.header)
 	c.finishAnswer()
 	return r

@@ -25,7 +25,7 @@
 //     comes, a ticket is ended exactly once.
 //   - Header values travel in raw_value; a header is overwritten unless asked
 //     otherwise. Copies of x-weir-* headers that callers or upstreams send are
-//     removed in both directions.
+//     removed in both directions, and so are ORCA's (load.go).
 //
 // Kinds with a body to read need request_body_mode BUFFERED; in any other mode
 // they are refused as a misconfigured route (503, reported to the operator),

@@ -36,7 +36,7 @@ type call struct {
 	session       string // "" = none
 	deadline      time.Time
 	modes         *modes
-	forged        []string // x-weir-* headers of the caller
+	forged        []string // headers of the caller that go no further
 	parent, state string   // W3C headers to hand on; "" = unchanged
 	bodyJudged    bool
 	paramsHeld    bool // the body complies with the key's parameter scopes
@@ -381,11 +381,12 @@ func (c *conversation) tenantMay(name string) bool {
 	return t == nil || len(t.Models) == 0 || slices.Contains(t.Models, name)
 }
 
-// forged lists the caller's headers that only we may set, each once.
+// forged lists the headers that only we may set, or that are not for the other
+// side, each once.
 func forged(h header) []string {
 	var out []string
 	for i := range h {
-		if strings.HasPrefix(h[i].name, policy.HeaderPrefix) {
+		if strings.HasPrefix(h[i].name, policy.HeaderPrefix) || strings.HasPrefix(h[i].name, headerLoad) {
 			out = append(out, h[i].name)
 		}
 	}

@@ -88,6 +88,9 @@ type Hooks struct {
 	// OverrideRejected hears of a call on a route whose overrides make no
 	// sense (E2).
 	OverrideRejected func(ctx context.Context, err *policy.OverrideError)
+	// Load hears what a pool says of its load with an answer: the value of an
+	// ORCA header or trailer as it came, that of the binary one behind "BIN ".
+	Load func(pool, value string)
 	// Observed times one message, from receipt to reply; holds excluded.
 	Observed func(phase string, took time.Duration)
 }

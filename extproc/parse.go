@@ -200,6 +200,11 @@ func (c *conversation) upstream(at phase, d *admission.Decision) reply {
 	if k.state != "" {
 		r.set = append(r.set, field{"tracestate", k.state})
 	}
+	if d.Pool != "" {
+		if pool, ok := k.effective.Pool(d.Pool); ok && asksLoad(pool) {
+			r.set = append(r.set, field{headerLoadFormat, loadFormat})
+		}
+	}
 	for _, name := range k.forged {
 		if !sets(r.set, name) && (name != headerPool || d.Pool == "") {
 			r.remove = append(r.remove, name)
