@@ -16,6 +16,10 @@ const DefaultEvery = 5 * time.Second
 // believed; more is a corrupt reading.
 const maxWaiting = 1e7
 
+// maxFigure is the same of a card's figures in whatever unit: bytes are the
+// largest.
+const maxFigure = 1e18
+
 // Gauge smooths (Q2), ages (Q3) and blends (Q8) the samples of one pool. All
 // methods are safe for concurrent use: Observe, Miss and ColdStart lock,
 // Reading does not.
@@ -30,15 +34,27 @@ type Gauge struct {
 	seen    time.Time // last value, or first failure, of the sources whose gap makes the pool cold; zero = neither
 	engines bool      // there are engine sources: only they make gaps
 	unknown uint64
+	moves   uint64 // of all sources
+	owners  map[cardKey]owner
 }
 
 // source is what the gauge keeps for one source.
 type source struct {
 	info    SourceInfo
+	place   int // in the policy's order
 	state   SourceState
 	util    signal
 	kv      signal
 	waiting signal
+	watch   watch
+	frozen  bool // Suspect is of every word, not of utilisation alone
+	roll    roll
+}
+
+// owner is whose a card is.
+type owner struct {
+	source *source
+	entry  *entry
 }
 
 // SourceInfo describes a source to a gauge. Every <= 0 means DefaultEvery.
@@ -51,7 +67,7 @@ type SourceInfo struct {
 // NewGauge makes a gauge for the given sources, whose names must differ.
 // start counts for Q4's literal form and for age before any sample.
 func NewGauge(c policy.Gauge, sources []SourceInfo, start time.Time) *Gauge {
-	g := &Gauge{policy: c, start: start}
+	g := &Gauge{policy: c, start: start, owners: make(map[cardKey]owner)}
 	if c.LiteralCold {
 		g.cold = start
 	}
@@ -62,6 +78,7 @@ func NewGauge(c policy.Gauge, sources []SourceInfo, start time.Time) *Gauge {
 		g.engines = g.engines || info.Engine
 		g.sources = append(g.sources, source{
 			info:    info,
+			place:   len(g.sources),
 			state:   SourceState{Name: info.Name, Engine: info.Engine, Every: info.Every},
 			util:    newSignal(c),
 			kv:      newSignal(c),
@@ -76,8 +93,8 @@ func NewGauge(c policy.Gauge, sources []SourceInfo, start time.Time) *Gauge {
 // newer than the last one of its source is ignored (a frozen snapshot is no
 // news), unless it is older by more than the stale time: then a clock was set
 // back and the sample counts. Values out of range (ratios 0..1; waiting and
-// running 0..1e7) are dropped and counted. A sample of an unknown source is
-// counted in Reading.Unknown and otherwise ignored.
+// running 0..1e7; figures of cards 0..1e18) are dropped and counted. A sample
+// of an unknown source is counted in Reading.Unknown and otherwise ignored.
 func (g *Gauge) Observe(s Sample) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +111,10 @@ func (g *Gauge) Observe(s Sample) {
 		return
 	}
 	dropped := s.Dropped + clean(&s)
-	src.state.take(s, dropped)
+	gone := g.takeCards(src, s.Cards, s.At)
+	s.Faults[FaultOther] += uint64(gone)
+	src.state.take(s, dropped+gone)
+	src.state.Suspect, src.frozen = g.doubt(src, &s)
 	g.noteGap(src.info.Engine, s.At, s.Util.OK || s.KV.OK || s.Waiting.OK)
 	src.util.observe(s.Util, s.Util.V, s.At, window, src.info.Every)
 	src.kv.observe(s.KV, share(s.KV.V, float64(g.policy.KVTarget)), s.At, window, src.info.Every)
@@ -172,6 +192,7 @@ func (g *Gauge) publish(at time.Time) {
 		At:      at,
 		Parts:   make([]Part, 0, 3*len(g.sources)),
 		Sources: make([]SourceState, 0, len(g.sources)),
+		chunks:  make([]*chunk, 0, len(g.sources)),
 		Unknown: g.unknown,
 		policy:  g.policy,
 		start:   g.start,
@@ -183,8 +204,10 @@ func (g *Gauge) publish(at time.Time) {
 		r.add(src, SignalUtil, &src.util)
 		r.add(src, SignalKV, &src.kv)
 		r.add(src, SignalWaiting, &src.waiting)
+		c := src.roll.show()
+		r.chunks = append(r.chunks, c)
+		r.impaired = r.impaired || c.good < c.all
 	}
-	flagIdle(r.Sources)
 	r.settle(at)
 	g.latest.Store(r)
 }
@@ -197,10 +220,20 @@ func clean(s *Sample) (dropped int) {
 			dropped++
 		}
 	}
-	keep(&s.Util, 1)
-	keep(&s.KV, 1)
-	keep(&s.Active, 1)
+	for _, v := range []*Value{&s.Util, &s.KV, &s.Active, &s.Load} {
+		keep(v, 1)
+	}
 	keep(&s.Waiting, maxWaiting)
 	keep(&s.Running, maxWaiting)
+	s.Cards = slices.Clone(s.Cards) // the source may keep its own
+	for i := range s.Cards {
+		c := &s.Cards[i]
+		for _, v := range []*Value{&c.Util, &c.Active, &c.SM, &c.Tensor, &c.DRAM} {
+			keep(v, 1)
+		}
+		for _, v := range []*Value{&c.MemoryUsed, &c.MemoryTotal, &c.PCIeReceived, &c.PCIeSent, &c.Power, &c.Temperature, &c.XID, &c.Clocks} {
+			keep(v, maxFigure)
+		}
+	}
 	return dropped
 }

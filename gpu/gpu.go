@@ -6,6 +6,12 @@
 // saw and publishes an immutable Reading, from which the queue length follows
 // (Q1, Q4).
 //
+// The gauge also keeps a book of the pool's cards: a GPU with a fatal XID and
+// one that is missing lower the Reading's Capacity, and with it the pool's
+// seats, and make the endpoint that they serve unhealthy; both come back by
+// hysteresis. Words that contradict each other or stand still count only where
+// nobody else's is fresh.
+//
 // Invariants: pressure and every smoothed value are finite and in 0..1
 // whatever the sources say; an absent, blank or sentinel value is never read
 // as a number; a value that is no longer confirmed decays toward neutral and

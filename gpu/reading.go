@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -15,8 +14,8 @@ const (
 	SignalWaiting = "waiting"
 )
 
-// Reading is an immutable picture of a pool's load. Its methods take the
-// instant of the question, since a picture ages.
+// Reading is an immutable picture of a pool's load and of its GPUs. Its
+// methods take the instant of the question, since a picture ages.
 type Reading struct {
 	At      time.Time     // of the sample that made it; the gauge's start before any
 	Parts   []Part        // signals that were seen at least once, in the order of the sources
@@ -26,13 +25,11 @@ type Reading struct {
 	policy policy.Gauge
 	start  time.Time
 	cold   time.Time // zero = never cold
-	engine group     // engines' words: waiting, kv
-	gpu    group     // the rest
-}
+	groups [numRanks]group
+	steady steady
 
-// group is one rank of Q8: the newest sample in it and when it goes stale.
-type group struct {
-	newest, stale time.Time // zero = no part
+	chunks   []*chunk // cards by source
+	impaired bool     // a GPU is faulty or lost
 }
 
 // Part is one signal of one source, for explain and /debug.
@@ -40,13 +37,16 @@ type Part struct {
 	Source   string
 	Signal   string // util, kv, waiting
 	Engine   bool   // an engine's word: counts before the GPU's (Q8)
+	Suspect  bool   // counts only where nobody else's word is fresh
 	Raw      Value
 	Smoothed float64 // 0..1 of its target, at At
 	At       time.Time
-	Used     bool // counted in the pressure, at the reading's own instant (PartsAt: at another)
+	Value    float64 // Smoothed, decayed once it is stale (Q3); as of Used
+	Used     bool    // counted in the pressure, at the reading's own instant (PartsAt: at another)
 
 	every  time.Duration
 	weight float64 // GPUs behind it
+	rank   rank
 }
 
 // add appends the part of a signal that was seen.
@@ -58,79 +58,35 @@ func (r *Reading) add(src *source, name string, s *signal) {
 		Source:   src.info.Name,
 		Signal:   name,
 		Engine:   src.info.Engine && name != SignalUtil,
+		Suspect:  src.state.Suspect != "" && (src.frozen || name == SignalUtil),
 		Raw:      s.raw,
 		Smoothed: s.s1,
 		At:       s.at,
 		every:    src.info.Every,
 		weight:   float64(max(src.state.GPUs, 1)),
 	}
+	p.rank = rankOf(&p)
 	r.Parts = append(r.Parts, p)
 	if r.policy.Literal && name != SignalUtil {
 		return
 	}
-	g := &r.gpu
-	if p.Engine {
-		g = &r.engine
-	}
-	if stale := p.At.Add(r.window(&p)); stale.After(g.stale) {
-		g.stale = stale
-	}
-	if p.At.After(g.newest) {
-		g.newest = p.At
-	}
+	r.groups[p.rank].take(&p, p.At.Add(r.window(&p)))
 }
 
-// settle marks the parts that count at now.
-func (r *Reading) settle(now time.Time) {
-	for i := range r.Parts {
-		r.Parts[i].Used = r.counts(&r.Parts[i], now)
-	}
-}
-
-// PartsAt are the parts with Used as of now.
+// PartsAt are the parts with Value and Used as of now.
 func (r *Reading) PartsAt(now time.Time) []Part {
 	parts := slices.Clone(r.Parts)
-	for i := range parts {
-		parts[i].Used = r.counts(&parts[i], now)
-	}
+	r.mark(parts, now)
 	return parts
 }
 
-// byEngine says which rank is in charge (Q8): the engines while any of their
-// signals is fresh, else the GPUs while theirs are, else who fell silent last.
-func (r *Reading) byEngine(now time.Time) bool {
-	if r.engine.stale.IsZero() {
-		return false
+// mark says of the parts what they come to at now.
+func (r *Reading) mark(parts []Part, now time.Time) {
+	charge := r.inCharge(now)
+	for i := range parts {
+		p := &parts[i]
+		p.Value, p.Used = r.value(p, now), r.counts(p, charge, now)
 	}
-	return !now.After(r.engine.stale) || !r.engine.stale.Before(r.gpu.stale)
-}
-
-// counts says whether a part takes part in the pressure at now. Of the GPUs'
-// utilisation, which is a mean, stale parts are left out while one is fresh.
-func (r *Reading) counts(p *Part, now time.Time) bool {
-	if p.Engine != r.byEngine(now) || (r.policy.Literal && p.Signal != SignalUtil) {
-		return false
-	}
-	return p.Engine || p.Signal != SignalUtil || now.After(r.gpu.stale) || !r.stale(p, now)
-}
-
-func (r *Reading) window(p *Part) time.Duration {
-	return time.Duration(max(r.policy.StalePeriods, 1)) * p.every
-}
-
-// age is the distance to now. A sample from the future (a clock was set) is
-// as far from the truth as one of the past.
-func age(p *Part, now time.Time) time.Duration { return now.Sub(p.At).Abs() }
-
-func (r *Reading) stale(p *Part, now time.Time) bool { return age(p, now) > r.window(p) }
-
-// value is a part's word at now: smoothed, and decayed when stale (Q3).
-func (r *Reading) value(p *Part, now time.Time) float64 {
-	beyond := age(p, now) - r.window(p)
-	if beyond <= 0 {
-		return p.Smoothed
-	}
-	return decay(p.Smoothed, unit(float64(r.policy.Neutral)), beyond, p.every)
 }
 
 // Engine is what the engines of a pool say of themselves, unsmoothed.
@@ -174,83 +130,41 @@ func (r *Reading) Engine(now time.Time) Engine {
 	return e
 }
 
-// Pressure is 0..1 at now (Q8): the largest word of the engines, waiting and
-// KV-cache use each as a share of its target; without a fresh one the mean
-// utilisation of the GPUs. Stale words decay toward neutral (Q3); without any
-// word it is neutral.
-func (r *Reading) Pressure(now time.Time) float64 {
-	var top, sum, weight float64
-	seen := false
-	for i := range r.Parts {
-		p := &r.Parts[i]
-		if !r.counts(p, now) {
-			continue
-		}
-		seen = true
-		if v := r.value(p, now); p.Signal == SignalUtil {
-			sum += v * p.weight
-			weight += p.weight
-		} else {
-			top = max(top, v)
+// Load is the CPU load of the pool's nodes at now, 0..1 (T4): the mean of what
+// their fresh sources said last, as they said it; absent where none did. It is
+// no input of pressure. The window over which it counts is the asker's.
+func (r *Reading) Load(now time.Time) Value {
+	var sum, n float64
+	for i := range r.Sources {
+		if s := &r.Sources[i]; s.Load.OK && !r.stale(&Part{At: s.At, every: s.Every}, now) {
+			sum += s.Load.V
+			n++
 		}
 	}
-	if !seen {
-		return unit(float64(r.policy.Neutral))
+	if n == 0 {
+		return Value{}
 	}
-	if weight > 0 {
-		top = max(top, sum/weight)
-	}
-	return unit(top)
+	return Some(sum / n)
 }
 
 // Age is the time since the last sample that counts; stale = older than
 // StalePeriods periods. Before any sample it is the time since the gauge's
 // start, stale after StalePeriods of the slowest source. A gauge without
-// sources has nothing that could age: 0, false.
+// sources, or with those of nodes alone, has nothing that could age: 0, false.
 func (r *Reading) Age(now time.Time) (age time.Duration, stale bool) {
-	g := r.gpu
-	if r.byEngine(now) {
-		g = r.engine
-	}
+	g := r.groups[r.inCharge(now)]
 	if !g.newest.IsZero() {
 		return max(now.Sub(g.newest), 0), now.After(g.stale)
 	}
-	if len(r.Sources) == 0 {
-		return 0, false
-	}
 	var slowest time.Duration
-	for _, s := range r.Sources {
-		slowest = max(slowest, s.Every)
+	for i := range r.Sources {
+		if s := &r.Sources[i]; !s.Load.OK { // a node's source tells of no pressure
+			slowest = max(slowest, s.Every)
+		}
+	}
+	if slowest == 0 {
+		return 0, false
 	}
 	age = max(now.Sub(r.start), 0)
 	return age, age > time.Duration(max(r.policy.StalePeriods, 1))*slowest
-}
-
-// Cold says whether the pool is in its cold start at now (Q4).
-func (r *Reading) Cold(now time.Time, q policy.Queue) bool {
-	since := now.Sub(r.cold)
-	return !r.cold.IsZero() && since >= 0 && since < q.ColdStartFor && len(q.ColdStart) > 0
-}
-
-// Length is the queue length at now: Q4 while cold, else Q1. It never exceeds
-// q.Length.Max, so a profile without a queue has none while cold either. The
-// queue's numbers come with every call, since profiles may differ in them.
-func (r *Reading) Length(now time.Time, q policy.Queue) int {
-	if r.Cold(now, q) {
-		step := int(int64(now.Sub(r.cold)) * int64(len(q.ColdStart)) / int64(q.ColdStartFor))
-		return max(min(q.ColdStart[step], q.Length.Max), 0)
-	}
-	return LengthFor(q.Length, r.Pressure(now))
-}
-
-// LengthFor is Q1: clamp(intercept - slope*pressure%, min, max), rounded down
-// to whole places. Where min and max contradict, max wins.
-func LengthFor(l policy.Length, pressure float64) int {
-	v := l.Intercept - l.Slope*100*pressure
-	if math.IsNaN(v) {
-		return max(min(l.Min, l.Max), 0)
-	}
-	const ulps = 1e-6 // 0.83*100 may be a hair below 83
-	v = math.Floor(v + ulps)
-	return max(int(min(max(v, float64(l.Min)), float64(l.Max))), 0)
 }

@@ -19,17 +19,9 @@ type SourceState struct {
 	GPUs     int       // in the last sample
 	MostGPUs int       // in any sample: GPUs below it are lost
 	Running  Value     // in the last sample; shown, no input
-	Suspect  string    // why its utilisation is not to be believed; "" = nothing found
-
-	util, active Value
+	Load     Value     // of a node's CPU in the last sample; no input of pressure
+	Suspect  string    // why its word counts only where nobody else's is fresh; "" = nothing found
 }
-
-// suspect figures: a GPU that says it is all busy while its engines never
-// ran, or the other way round.
-const (
-	allBusy = 0.95
-	allIdle = 0.01
-)
 
 // take records a sample.
 func (s *SourceState) take(p Sample, dropped int) {
@@ -40,19 +32,11 @@ func (s *SourceState) take(p Sample, dropped int) {
 	for f, n := range p.Faults {
 		s.Faults[f] += n
 	}
-	s.Blank = !p.Util.OK && !p.KV.OK && !p.Waiting.OK
+	s.Blank = !p.Util.OK && !p.KV.OK && !p.Waiting.OK && !p.Load.OK
 	s.GPUs = max(p.GPUs, 0)
 	s.MostGPUs = max(s.MostGPUs, s.GPUs)
 	s.Running = p.Running
-	s.util, s.active = p.Util, p.Active
-	s.Suspect = ""
-	switch {
-	case !p.Util.OK || !p.Active.OK:
-	case p.Util.V >= allBusy && p.Active.V <= allIdle:
-		s.Suspect = "utilisation says busy, profiling says idle"
-	case p.Util.V <= allIdle && p.Active.V >= allBusy:
-		s.Suspect = "utilisation says idle, profiling says busy"
-	}
+	s.Load = p.Load
 }
 
 // miss records a failure.
@@ -63,19 +47,5 @@ func (s *SourceState) miss(err error) {
 	s.Error = "unknown error"
 	if err != nil {
 		s.Error = err.Error()
-	}
-}
-
-// flagIdle flags GPUs that say zero while an engine of the pool runs requests.
-func flagIdle(states []SourceState) {
-	running := false
-	for i := range states {
-		running = running || (states[i].Running.OK && states[i].Running.V > 0)
-	}
-	for i := range states {
-		s := &states[i]
-		if running && s.Suspect == "" && s.util.OK && s.util.V == 0 {
-			s.Suspect = "utilisation says idle, engines run requests"
-		}
 	}
 }

@@ -86,11 +86,13 @@ func TestSuspect(t *testing.T) {
 	}
 	for _, tt := range tests {
 		g := newGauge(defaults(), card, engine)
-		at := t0.Add(every)
 		tt.card.Source, tt.engine.Source = "card", "engine"
-		tt.card.At, tt.engine.At = at, at
-		g.Observe(tt.card)
-		g.Observe(tt.engine)
+		for i := range 3 {
+			at := t0.Add(time.Duration(i+1) * every)
+			tt.card.At, tt.engine.At = at, at
+			g.Observe(tt.engine)
+			g.Observe(tt.card)
+		}
 		if s := g.Reading().Sources[0]; (s.Suspect != "") != tt.suspects {
 			t.Errorf("%s: suspect = %q, want flagged %v", tt.name, s.Suspect, tt.suspects)
 		}
@@ -164,6 +166,32 @@ func BenchmarkReading(b *testing.B) {
 		if g.Reading() == nil {
 			b.Fatal("nil")
 		}
+	}
+}
+
+// BenchmarkPressure is the question that every request asks of a pool.
+func BenchmarkPressure(b *testing.B) {
+	g := newGauge(defaults(), card, engine)
+	at := feed(g, t0, 50)
+	g.Observe(gpu.Sample{Source: "engine", At: at, KV: gpu.Some(0.5), Waiting: gpu.Some(1)})
+	now := at.Add(time.Second)
+	b.ReportAllocs()
+	for b.Loop() {
+		g.Reading().Pressure(now)
+	}
+}
+
+// BenchmarkCapacity asks a pool of eight healthy GPUs.
+func BenchmarkCapacity(b *testing.B) {
+	g := newGauge(defaults(), card)
+	s := gpu.Sample{Source: "card", At: t0, Util: gpu.Some(0.5), GPUs: 8}
+	for i := range 8 {
+		s.Cards = append(s.Cards, gpu.Card{ID: string(rune('a' + i)), Util: gpu.Some(0.5)})
+	}
+	g.Observe(s)
+	b.ReportAllocs()
+	for b.Loop() {
+		g.Reading().Capacity(t0)
 	}
 }
 

@@ -1,0 +1,193 @@
+package gpu
+
+import (
+	"fmt"
+	"time"
+)
+
+// Health is how well a card is; the larger, the worse.
+type Health uint8
+
+// The healths. Only Faulty and Lost cost a pool seats.
+const (
+	Healthy  Health = iota
+	Degraded        // slowed down by its hardware
+	Faulty          // a fatal XID not long ago
+	Lost            // its source answers without it
+)
+
+// String is the health as metrics and /debug have it.
+func (h Health) String() string {
+	switch h {
+	case Healthy:
+		return "healthy"
+	case Degraded:
+		return "degraded"
+	case Faulty:
+		return "faulty"
+	case Lost:
+		return "lost"
+	}
+	return "unknown"
+}
+
+// Out says that the card does not count as capacity.
+func (h Health) Out() bool { return h >= Faulty }
+
+// FatalXID names the XIDs after which a GPU is of no use until somebody
+// resets it, drains the node or replaces the board, by NVIDIA's catalogue
+// (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid
+// Catalog"). Every other code is a note: those of applications (13, 31, 43,
+// 45, 68, 109), which leave the GPU healthy (NVIDIA's own k8s-device-plugin
+// passes over the same six), those that record a repair (63, 92), the ECC
+// error that was contained (94: the process ends, the GPU works on), a change
+// of the recovery action (154: it is also logged when there is none any more),
+// and codes that are newer than this table.
+func FatalXID(code int) (what string, fatal bool) {
+	switch code {
+	case 48:
+		what = "double bit ECC error"
+	case 62:
+		what = "internal micro-controller halt"
+	case 64:
+		what = "page retirement or row remapping failed"
+	case 74:
+		what = "NVLink error"
+	case 79:
+		what = "GPU has fallen off the bus"
+	case 95:
+		what = "uncontained ECC error"
+	case 119:
+		what = "GSP RPC timeout"
+	case 120:
+		what = "GSP error"
+	case 140:
+		what = "unrecovered ECC error"
+	}
+	return what, what != ""
+}
+
+// The clock event reasons by which the hardware itself slows a GPU down, as
+// nvml.h numbers them; the others are idleness, settings and software limits.
+const (
+	clockHWSlowdown   = 0x8
+	clockHWThermal    = 0x40
+	clockHWPowerBrake = 0x80
+)
+
+// slowed is why the hardware slows a card down; "" = it does not.
+func slowed(c *Card) string {
+	if !c.Clocks.OK {
+		return ""
+	}
+	switch mask := uint64(c.Clocks.V); {
+	case mask&clockHWThermal != 0:
+		return "slowed down: too hot"
+	case mask&clockHWPowerBrake != 0:
+		return "slowed down: power brake"
+	case mask&clockHWSlowdown != 0:
+		return "slowed down by the hardware"
+	}
+	return ""
+}
+
+// goodLooks is how many looks in a row must find a card there and readable
+// before it counts again after it was faulty or lost.
+const goodLooks = 3
+
+// CardState is one GPU or MIG instance as the gauge knows it.
+type CardState struct {
+	Card              // as its last look had it
+	Source  string    // that tells of it
+	Seen    time.Time // by its last look
+	Health  Health
+	Since   time.Time // of that health
+	Reason  string    // "" while healthy
+	Suspect string    // what its figures contradict; "" = nothing found
+}
+
+// entry is a card in the gauge's book. The gauge's lock guards it.
+//
+// Exporters show the last XID for ever (dcgm-exporter#500), so a code counts
+// when it is new: it differs from the one before, of a card that was seen
+// before. What a card shows when it is seen first is old.
+type entry struct {
+	state CardState
+	round uint64    // of its source's last look that had it
+	looks uint64    // that had it
+	good  int       // the last ones in a row that were readable
+	xid   float64   // the last code; 0 = none
+	told  bool      // of a code, 0 or not
+	fault time.Time // the last new fatal XID; zero = none
+	what  string    // that was
+
+	speaks bool // was readable once: of a board that never is, to be there is enough
+}
+
+// see takes what a look says of the card.
+func (e *entry) see(c *Card, at time.Time, faultFor time.Duration) {
+	e.state.Card, e.state.Seen = *c, at
+	e.state.Suspect = contradiction(c.Util, activity(c))
+	if c.XID.OK {
+		if c.XID.V != 0 && c.XID.V != e.xid && (e.told || e.looks > 1) {
+			if what, fatal := FatalXID(int(c.XID.V)); fatal {
+				e.fault, e.good = at, 0
+				e.what = fmt.Sprintf("XID %d: %s", int(c.XID.V), what)
+			}
+		}
+		e.told, e.xid = true, c.XID.V
+	}
+	e.looks++
+	e.good++
+	if speaks := readable(c); speaks {
+		e.speaks = true
+	} else if e.speaks {
+		e.good = 0
+	}
+	e.judge(at, faultFor)
+}
+
+// judge finds the health of a card that is there.
+func (e *entry) judge(at time.Time, faultFor time.Duration) {
+	steady := e.good >= goodLooks
+	if !e.fault.IsZero() && at.Sub(e.fault).Abs() >= faultFor && steady {
+		e.fault = time.Time{}
+	}
+	switch slow := slowed(&e.state.Card); {
+	case !e.fault.IsZero():
+		e.become(Faulty, e.what, at)
+	case e.state.Health == Lost && !steady:
+		e.become(Lost, "is back, but not yet for long", at)
+	case slow != "":
+		e.become(Degraded, slow, at)
+	default:
+		e.become(Healthy, "", at)
+	}
+}
+
+// miss notes a look without the card.
+func (e *entry) miss(at time.Time) {
+	e.good = 0
+	e.become(Lost, "is not among its source's GPUs any more", at)
+}
+
+func (e *entry) become(h Health, why string, at time.Time) {
+	if e.state.Since.IsZero() || h != e.state.Health {
+		e.state.Since = at
+	}
+	e.state.Health, e.state.Reason = h, why
+}
+
+// readable says that a look told something of the card: one that has fallen
+// off the bus may still be listed.
+func readable(c *Card) bool {
+	return c.Util.OK || c.Active.OK || c.SM.OK || c.MemoryUsed.OK || c.Power.OK || c.Temperature.OK
+}
+
+// activity is what profiling says of how busy a card is.
+func activity(c *Card) Value {
+	if c.SM.OK {
+		return c.SM
+	}
+	return c.Active
+}
