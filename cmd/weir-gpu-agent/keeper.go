@@ -115,7 +115,7 @@ func (k *keeper) judge(cards []gpu.Card) (dropped gpu.Faults) {
 
 // despair decides what follows from a failed look.
 func (k *keeper) despair(now time.Time, err error) error {
-	if errors.Is(err, library.ErrHung) {
+	if errors.Is(err, library.ErrHung) || errors.Is(err, context.DeadlineExceeded) {
 		if k.hung.IsZero() {
 			k.hung = now
 		}

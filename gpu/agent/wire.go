@@ -26,7 +26,7 @@ const (
 	maxPower       = 1e5  // watts
 	maxTemperature = 200  // degrees Celsius
 	maxXID         = 1e5
-	maxClocks      = 1 << 32
+	maxClocks      = 1 << 30
 	mebi           = 1 << 20
 )
 
