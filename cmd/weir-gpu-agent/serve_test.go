@@ -301,7 +301,7 @@ func pki(t *testing.T) (dir string) {
 		cert *x509.Certificate
 		key  *ecdsa.PrivateKey
 	}
-	make := func(name string, by *signer) *signer {
+	issue := func(name string, by *signer) *signer {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -326,10 +326,10 @@ func pki(t *testing.T) (dir string) {
 		write(name+".key", "PRIVATE KEY", private)
 		return s
 	}
-	ca := make("ca", nil)
-	make("server", ca)
-	make("client", ca)
-	make("stranger", make("other", nil))
+	ca := issue("ca", nil)
+	issue("server", ca)
+	issue("client", ca)
+	issue("stranger", issue("other", nil))
 	return dir
 }
 

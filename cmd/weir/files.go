@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/weirproxy/weir/authz"
@@ -39,7 +40,10 @@ func checkFiles(p *policy.Policy) (missing []error, err error) {
 	}
 	for i := range p.Pools {
 		for k, t := range p.Pools[i].Telemetry {
-			source, err := openSource(p.Pools[i].Name, t, p.Engines)
+			source, err := openSource(p.Pools[i].Name, t, p.Engines, new(children))
+			if err == nil && t.Kind == policy.KindDCGM {
+				_, err = os.Stat(agentPath(t))
+			}
 			if err == nil {
 				err = closeSources([]gpu.Target{{Source: source}})
 			}

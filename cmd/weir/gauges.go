@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/gpu/agent"
 	"github.com/weirproxy/weir/gpu/cgroup"
 	"github.com/weirproxy/weir/gpu/scrape"
 	"github.com/weirproxy/weir/gpu/script"
@@ -21,10 +22,12 @@ import (
 // gauges are the telemetry of all pools. Reading takes no lock; a policy that
 // leaves a pool's telemetry alone leaves its gauge alone.
 type gauges struct {
-	log     *slog.Logger
-	start   time.Time
-	current atomic.Pointer[map[string]*poolGauge]
-	mu      sync.Mutex // of swap and close
+	log      *slog.Logger
+	start    time.Time
+	children children
+	current  atomic.Pointer[map[string]*poolGauge]
+	mu       sync.Mutex               // of swap and close
+	wanted   map[string]time.Duration // children of the present policy
 }
 
 // poolGauge is one pool's gauge with what feeds it.
@@ -37,7 +40,7 @@ type poolGauge struct {
 }
 
 func newGauges(log *slog.Logger) *gauges {
-	g := &gauges{log: log, start: time.Now()}
+	g := &gauges{log: log, start: time.Now(), children: children{log: log}}
 	g.current.Store(&map[string]*poolGauge{})
 	return g
 }
@@ -55,6 +58,8 @@ func (g *gauges) swap(p *policy.Policy) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	old := *g.current.Load()
+	wanted := wantedChildren(p)
+	g.children.start(wanted)
 	next := map[string]*poolGauge{}
 	var started []*poolGauge
 	for i := range p.Pools {
@@ -71,6 +76,7 @@ func (g *gauges) swap(p *policy.Policy) error {
 			for _, s := range started {
 				s.close()
 			}
+			g.children.follow(g.wanted)
 			return err
 		}
 		started = append(started, made)
@@ -82,6 +88,8 @@ func (g *gauges) swap(p *policy.Policy) error {
 			was.close()
 		}
 	}
+	g.wanted = wanted
+	g.children.follow(wanted)
 	return nil
 }
 
@@ -94,7 +102,7 @@ func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 	var targets []gpu.Target
 	var infos []gpu.SourceInfo
 	for i, t := range pool.Telemetry {
-		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t, p.Engines)
+		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t, p.Engines, &g.children)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("pools %s: telemetry[%d]: %w", pool.Name, i, err), closeSources(targets))
 		}
@@ -107,14 +115,29 @@ func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 	return s, nil
 }
 
-func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMetrics) (gpu.Source, error) {
+func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMetrics, c *children) (gpu.Source, error) {
 	switch t.Kind {
 	case policy.KindScript:
 		return script.Load(name, t.File)
 	case policy.KindCgroup:
 		return cgroup.New(name), nil
+	case policy.KindAgent, policy.KindDCGM:
+		return agent.New(agentConfig(name, t, c))
 	}
 	return scrape.New(name, t, engines)
+}
+
+// agentConfig is a source that listens to an agent elsewhere, or to weir's own.
+func agentConfig(name string, t policy.TelemetrySource, c *children) agent.Config {
+	config := agent.Config{
+		Name: name, Address: t.URL, Every: t.Every, Match: t.Match, TLS: t.TLS, Token: t.Token,
+		Endpoint: func(*gpu.Card) string { return t.Endpoint }, Seed: rand.Uint64(),
+	}
+	if t.Kind == policy.KindDCGM {
+		config.Address = agentPath(t)
+		config.Dial = c.dial(config.Address)
+	}
+	return config
 }
 
 // each calls fn for every pool with telemetry.
@@ -131,6 +154,7 @@ func (g *gauges) close() {
 		s.close()
 	}
 	g.current.Store(&map[string]*poolGauge{})
+	g.children.close()
 }
 
 func (s *poolGauge) close() { s.poller.Close() }
