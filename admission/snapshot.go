@@ -32,7 +32,8 @@ type PoolStats struct {
 	Pressure  float64       // 0..1; neutral without telemetry
 	Age       time.Duration // of the newest sample that counts
 	Stale     bool
-	Length    int // Q1 or Q4 now, by the base policy
+	Capacity  float64 // share of its GPUs that are neither faulty nor lost; its seats follow within a second
+	Length    int     // Q1 or Q4 now, by the base policy
 
 	// Demand is in seats: running + waiting + refused per second (10 s mean)
 	// times the mean seat time. Refusals count that a larger pool would have
@@ -44,8 +45,8 @@ type PoolStats struct {
 	Latency time.Duration // recent time to first token; 0 = not known
 	Speeds  []Speed       // by model, those that are warm (P4)
 
-	Wanted int64  // seats by policy, or as many as suit the engine (Q9)
-	Least  int64  // bounds of these, of this replica; 0 = fixed by policy
+	Wanted int64  // seats by policy, or as many as suit the engine (Q9); fewer where Capacity is
+	Least  int64  // bounds of these, of this replica, as Capacity leaves them; 0 = fixed by policy
 	Most   int64  //
 	Late   bool   // adaptive seats stay: first tokens come too late for more
 	Raised int64  // added to Wanted by the watchdog
@@ -127,11 +128,11 @@ func (l *pool) stats(now time.Time) PoolStats {
 }
 
 func (c *Core) readGauge(now time.Time, l *pool, p *policy.Policy, s *PoolStats) {
-	s.Pressure = float64(p.Gauge.Neutral)
+	s.Pressure, s.Capacity = float64(p.Gauge.Neutral), 1
 	s.Length = c.length(now, l, &p.Queue)
 	if r := c.reading(l.name); r != nil {
 		s.Telemetry = true
-		s.Pressure = r.Pressure(now)
+		s.Pressure, s.Capacity = r.Pressure(now), r.Capacity(now)
 		s.Age, s.Stale = r.Age(now)
 	}
 }

@@ -18,12 +18,16 @@ const tuneEvery = time.Second
 type tuned struct {
 	tuner    queue.Tuner
 	watchdog queue.Watchdog
-	plain    queue.Config // the line as the policy has it
+	plain    queue.Config    // the line as the policy has it
+	bounds   policy.Adaptive // this replica's, as the policy has them
 	adaptive bool
 	watched  bool
+	metered  bool    // the pool has telemetry, by which GPUs may be faulty or lost
+	out      float64 // share of its GPUs that are
 	replicas float64
 
 	at       time.Duration // of the next look, since the pool's base; 0 = not set
+	looked   time.Duration // at the last look, since the pool's base
 	restless bool          // at the last look there was something for the watchdog
 	silent   int64         // streaming requests with a seat whose answer has not begun
 	began    uint64        // streamed answers that began
@@ -40,21 +44,51 @@ func (t *tuned) configure(p *policy.Policy, spec *policy.Pool, plain queue.Confi
 	}
 	t.plain, t.replicas = plain, float64(n)
 	t.watched, t.adaptive = p.Queue.Watchdog.After > 0, spec.Adaptive != nil
+	t.metered = len(spec.Telemetry) > 0
 	t.watchdog.Configure(p.Queue.Watchdog)
 	if t.adaptive {
 		if was > 0 {
-			t.tuner.Configure(policy.Adaptive{Min: was, Max: was})
+			t.tuner.Configure(policy.Adaptive{Min: t.usable(was), Max: t.usable(was)})
 		}
 		low := max(spec.Adaptive.Min/n, 1)
-		t.tuner.Configure(policy.Adaptive{Min: low, Max: spec.Adaptive.Max / n, TTFT: spec.Adaptive.TTFT})
+		t.bounds = policy.Adaptive{Min: low, Max: spec.Adaptive.Max / n, TTFT: spec.Adaptive.TTFT}
+		t.bound()
 	}
 	return t.config()
+}
+
+// bound gives the tuner the bounds that the usable GPUs leave.
+func (t *tuned) bound() {
+	t.tuner.Configure(policy.Adaptive{Min: t.usable(t.bounds.Min), Max: t.usable(t.bounds.Max), TTFT: t.bounds.TTFT})
+}
+
+// usable is what the usable GPUs leave of seats or tokens: at least one; of no
+// bound, none.
+func (t *tuned) usable(n int64) int64 {
+	if n <= 0 || t.out == 0 {
+		return n
+	}
+	return max(int64((1-t.out)*float64(n)+1e-9), 1)
+}
+
+// follow takes the share of the pool's GPUs that are faulty or lost. Adaptive
+// seats shrink with the GPUs at once and come back as the engine bears them.
+func (t *tuned) follow(out float64) {
+	before := t.out
+	if t.out = out; out == before || !t.adaptive {
+		return
+	}
+	if out > before {
+		n := max(int64((1-out)/(1-before)*float64(t.tuner.Seats())), 1)
+		t.tuner.Configure(policy.Adaptive{Min: n, Max: n})
+	}
+	t.bound()
 }
 
 // wanted is the number of seats without the watchdog's raise, and raised what
 // that adds.
 func (t *tuned) wanted() (wanted, raised int64) {
-	wanted = t.plain.Seats.Requests
+	wanted = t.usable(t.plain.Seats.Requests)
 	if t.adaptive {
 		wanted = t.tuner.Seats()
 	}
@@ -66,6 +100,7 @@ func (t *tuned) config() queue.Config {
 	c := t.plain
 	wanted, raised := t.wanted()
 	c.Seats.Requests = wanted + raised
+	c.Seats.Tokens = t.usable(c.Seats.Tokens)
 	c.Seats.Tokens += int64(t.watchdog.Raise() * float64(c.Seats.Tokens))
 	return c
 }
@@ -113,18 +148,25 @@ func (c *Core) First(now time.Time, p *Plan) {
 	}
 }
 
-// nextTune is when the pool's seats want to be looked after: adaptive ones
-// while it has requests, fixed ones while somebody wants one and once after.
-// The lock is held.
+// nextTune is when the pool's seats want to be looked after: adaptive ones, and
+// those of a pool with telemetry, while it has requests; fixed ones while
+// somebody wants one or they are not as many as the policy says. A pool with
+// telemetry that was idle is looked after with its first request: its GPUs may
+// have changed. The lock is held.
 func (l *pool) nextTune() time.Duration {
 	t := &l.tuned
 	wanted := l.waiting.Load() > 0 || l.over.head != nil || l.meter.turned
-	if (!t.adaptive || l.empty()) && (!t.watched || !wanted && !t.restless) {
+	switch follows := t.adaptive || t.metered; {
+	case follows && !l.empty(), t.watched && (wanted || t.restless), t.metered && t.restless:
+	default:
 		t.at = 0
 		return never
 	}
 	if t.at == 0 {
-		t.at = l.last.Sub(l.base) + tuneEvery
+		now := l.last.Sub(l.base)
+		if t.at = now + tuneEvery; t.metered {
+			t.at = max(min(t.looked+tuneEvery, t.at), now, 1)
+		}
 	}
 	return t.at
 }
@@ -136,10 +178,16 @@ func (c *Core) tune(now time.Time, l *pool) []queue.Exit {
 	if t.at == 0 || now.Sub(l.base) < t.at {
 		return nil
 	}
-	t.at = 0
-	look := l.look(now, c.reading(l.name))
+	t.at, t.looked = 0, now.Sub(l.base)
+	r := c.reading(l.name)
+	look := l.look(now, r)
 	config := t.plain
 	if c.echo == nil {
+		out := 0.0
+		if r != nil {
+			out = 1 - r.Capacity(now)
+		}
+		t.follow(out)
 		if t.adaptive {
 			before := t.tuner.Seats()
 			look.Busy = t.tuner.Tune(now, look) > before || t.tuner.Late()
