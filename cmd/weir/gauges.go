@@ -14,6 +14,8 @@ import (
 	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/gpu/agent"
 	"github.com/weirproxy/weir/gpu/cgroup"
+	"github.com/weirproxy/weir/gpu/link"
+	"github.com/weirproxy/weir/gpu/orca"
 	"github.com/weirproxy/weir/gpu/scrape"
 	"github.com/weirproxy/weir/gpu/script"
 	"github.com/weirproxy/weir/policy"
@@ -34,6 +36,7 @@ type gauges struct {
 type poolGauge struct {
 	gauge     *gpu.Gauge
 	poller    *gpu.Poller // owns the sources
+	listeners []*orca.Source
 	telemetry []policy.TelemetrySource
 	engines   []policy.EngineMetrics
 	config    policy.Gauge
@@ -51,6 +54,15 @@ func (g *gauges) reading(pool string) *gpu.Reading {
 		return p.gauge.Reading()
 	}
 	return nil
+}
+
+// hear hands what a pool says of its load to the sources that listen to it.
+func (g *gauges) hear(pool, value string) {
+	if p := (*g.current.Load())[pool]; p != nil {
+		for _, l := range p.listeners {
+			l.Offer(value)
+		}
+	}
 }
 
 // swap follows a policy. On an error nothing changes.
@@ -101,16 +113,21 @@ func (s *poolGauge) fits(p *policy.Policy, pool *policy.Pool) bool {
 func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 	var targets []gpu.Target
 	var infos []gpu.SourceInfo
+	var listeners []*orca.Source
 	for i, t := range pool.Telemetry {
 		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t, p.Engines, &g.children)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("pools %s: telemetry[%d]: %w", pool.Name, i, err), closeSources(targets))
+		}
+		if l, ok := source.(*orca.Source); ok {
+			listeners = append(listeners, l)
 		}
 		target := gpu.Target{Source: source, Every: t.Every, Timeout: t.Timeout}
 		targets = append(targets, target)
 		infos = append(infos, target.Info())
 	}
 	s := &poolGauge{gauge: gpu.NewGauge(p.Gauge, infos, g.start), telemetry: pool.Telemetry, engines: p.Engines, config: p.Gauge}
+	s.listeners = listeners
 	s.poller = gpu.StartPoller(s.gauge, targets, rand.Uint64(), g.log)
 	return s, nil
 }
@@ -119,6 +136,10 @@ func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMe
 	switch t.Kind {
 	case policy.KindScript:
 		return script.Load(name, t.File)
+	case policy.KindORCA:
+		return orca.New(name), nil
+	case policy.KindORCAGRPC:
+		return orca.NewRemote(name, t.Every, link.Config{Address: t.URL, TLS: t.TLS, Token: t.Token, Seed: rand.Uint64()})
 	case policy.KindCgroup:
 		return cgroup.New(name), nil
 	case policy.KindAgent, policy.KindDCGM:

@@ -26,6 +26,7 @@ func (h *house) hooks() extproc.Hooks {
 		Begin:    h.begin,
 		Finished: h.finished,
 		Fault:    h.fault,
+		Load:     h.gauges.hear,
 		OverrideRejected: func(ctx context.Context, err *policy.OverrideError) {
 			h.metrics.OverrideRejected(string(err.Channel))
 			if newSecond(&h.misled) {

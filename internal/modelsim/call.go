@@ -32,6 +32,7 @@ type call struct {
 	number uint64
 	seq    *sequence
 	finish string // finish_reason
+	report string // form of the load report that is asked for; "" = none
 
 	promptBooked bool
 	steps        int  // steps booked as output

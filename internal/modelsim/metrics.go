@@ -49,6 +49,23 @@ func (s *Sim) serveVLLM(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, b.String())
 }
 
+// reportHeader carries ORCA's load report; the format that a request wants
+// stands in a header of the same name with "-Format".
+const reportHeader = "Endpoint-Load-Metrics"
+
+// reportLoad tells the load in a header, as vLLM does: with a whole answer
+// whose request asks for it, never with a stream.
+func (s *Sim) reportLoad(h http.Header, format string) {
+	l := s.Load()
+	kv, waiting := float64(l.KVUsed)/float64(l.KVTokens), l.Waiting
+	switch strings.ToLower(format) {
+	case "text":
+		h.Set(reportHeader, fmt.Sprintf("TEXT named_metrics.kv_cache_usage_perc=%v, named_metrics.num_requests_waiting=%d.0", kv, waiting))
+	case "json":
+		h.Set(reportHeader, fmt.Sprintf(`JSON {"named_metrics": {"kv_cache_usage_perc": %v, "num_requests_waiting": %d.0}}`, kv, waiting))
+	}
+}
+
 // serveDCGM is the GPUs' metrics, under dcgm-exporter's names.
 func (s *Sim) serveDCGM(w http.ResponseWriter, _ *http.Request) {
 	l := s.Load()

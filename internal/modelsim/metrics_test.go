@@ -82,3 +82,26 @@ func TestMetricsFollowLoad(t *testing.T) {
 		}
 	})
 }
+
+// vLLM tells its load with a whole answer, in the form that the request asks
+// for in any case of letters, and never with a stream.
+func TestLoadReport(t *testing.T) {
+	r := start(t, modelsim.Config{})
+	for _, c := range []struct {
+		format, stream string
+		want           string
+	}{
+		{"", "false", ""},
+		{"text", "false", `^TEXT named_metrics\.kv_cache_usage_perc=[0-9.e-]+, named_metrics\.num_requests_waiting=0\.0$`},
+		{"TEXT", "false", `^TEXT `},
+		{"JSON", "false", `^JSON \{"named_metrics": \{"kv_cache_usage_perc": [0-9.e-]+, "num_requests_waiting": 0\.0\}\}$`},
+		{"xml", "false", ""},
+		{"text", "true", ""},
+	} {
+		resp, _ := r.must("/v1/chat/completions", fmt.Sprintf(`{%s,"stream":%s}`, hello, c.stream), "endpoint-load-metrics-format", c.format)
+		got := resp.Header.Get("endpoint-load-metrics")
+		if (got == "") != (c.want == "") || !regexp.MustCompile(c.want).MatchString(got) {
+			t.Errorf("format %q, stream %s: %q, want %q", c.format, c.stream, got, c.want)
+		}
+	}
+}

@@ -83,6 +83,7 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request, count func(*request)
 	}
 	c := s.begin(r.Context(), r.Header.Get(TenantHeader), f)
 	defer c.leave()
+	c.report = r.Header.Get(reportHeader + "-Format")
 	p := newReply(w, f, s.cfg.Variant)
 	// The body first: net/http notices a client's end only after it.
 	q, status, err := s.accept(r, count)
@@ -207,6 +208,7 @@ func (c *call) json(p *reply, q *request, a api) error {
 	if err := c.pause(c.fault.slow); err != nil {
 		return err
 	}
+	c.sim.reportLoad(p.w.Header(), c.report)
 	return c.end(Count{Finished: 1, Delivered: int64(c.seq.Output * c.seq.Width)}, func() error {
 		return p.whole(http.StatusOK, encode(body), c.fault)
 	})
