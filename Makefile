@@ -1,13 +1,15 @@
 # weir: `make demo` and `make test` are all a newcomer needs; the rest is below.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: build static demo test test-envoys test-agree bench lint vuln examples clean help
+.PHONY: build static agent proto demo test test-envoys test-agree bench lint vuln examples clean help
 
 ENVOY_GATE := 1.40.0 1.36.4
 ENVOY_ALL  := 1.40.0 1.39.3 1.38.3 1.37.0 1.36.4
 GOLANGCI   := v2.12.2
 GOVULN     := v1.8.0
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# NVIDIA's header marks what its Go binding still binds.
+export CGO_CFLAGS := -g -O2 -Wno-deprecated-declarations
 GOFLAGS_   := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 
 .DEFAULT_GOAL := help
@@ -21,6 +23,12 @@ build: ## bin/weir, a static binary
 static: build ## bin/weir needs no library of the machine
 	@go version -m bin/weir | grep -q CGO_ENABLED=0 && ! grep -aq ld-linux-x86-64 bin/weir || { echo "bin/weir is not static"; exit 1; }
 	@echo "bin/weir is static, $$(du -h bin/weir | cut -f1)"
+
+agent: ## bin/weir-gpu-agent, for GPU nodes; needs glibc, and finds DCGM or NVML when it runs
+	@build/cc && echo "building bin/weir-gpu-agent ..." && CGO_ENABLED=1 go build $(GOFLAGS_) -o bin/weir-gpu-agent ./cmd/weir-gpu-agent
+
+proto: ## the Go code of proto/, after a change there
+	@build/proto
 
 demo: build ## Envoy, weir and a simulated model pool under a burst of four times the capacity
 	@envoy=$$(build/envoy 1.40.0) && exec ./bin/weir demo --envoy "$$envoy"
