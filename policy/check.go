@@ -28,6 +28,7 @@ func (d *decoder) check(p *Policy) {
 	judge(p, "", whole(d.checkIdentity), "identity")
 	judge(p, "", whole(d.checkAPIs), "apis", "models")
 	judge(p, "", whole(d.checkPools), "pools", "models")
+	judge(p, "", whole(d.checkTelemetry), "pools", "engines")
 	judge(p, "", whole(d.checkModels), "models", "pools")
 	judge(p, "", whole(d.checkTiers), "tiers")
 	judge(p, "", whole(d.checkTenants), "tenants", "tiers", "models")

@@ -262,7 +262,7 @@ func (p *Pool) complete() {
 		t := &p.Telemetry[i]
 		if t.Every == 0 {
 			t.Every = time.Second
-			if t.Kind == KindDCGMExporter {
+			if k, ok := builtInKind(t.Kind); ok && k.slow {
 				t.Every = 5 * time.Second
 			}
 		}

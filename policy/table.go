@@ -28,6 +28,7 @@ func sections() codec[Policy] {
 		key("nonStreaming", func(p *Policy) **NonStreaming { return &p.NonStreaming }, pointer(nonStreamingTable(), defaultNonStreaming)),
 		key("variants", func(p *Policy) *Variants { return &p.Variants }, variantsTable()),
 		key("gauge", func(p *Policy) *Gauge { return &p.Gauge }, gaugeTable()),
+		key("engines", func(p *Policy) *[]EngineMetrics { return &p.Engines }, maybe(list(engineTable(), zero[EngineMetrics], 0, 100), emptyList)),
 		key("breaker", func(p *Policy) *Breaker { return &p.Breaker }, breakerTable()),
 		key("estimate", func(p *Policy) *Estimate { return &p.Estimate }, estimateTable()),
 		key("retryAfter", func(p *Policy) *RetryAfter { return &p.RetryAfter }, retryAfterTable()),

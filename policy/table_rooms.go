@@ -94,6 +94,7 @@ func gaugeTable() codec[Gauge] {
 		key("literal", func(g *Gauge) *bool { return &g.Literal }, boolean()),
 		key("coldGap", func(g *Gauge) *time.Duration { return &g.ColdGap }, duration(time.Second, 24*time.Hour, false)),
 		key("literalCold", func(g *Gauge) *bool { return &g.LiteralCold }, boolean()),
+		key("faultFor", func(g *Gauge) *time.Duration { return &g.FaultFor }, duration(time.Second, 24*time.Hour, false)),
 	)
 }
 

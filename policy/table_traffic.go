@@ -157,31 +157,3 @@ func adaptiveTable() codec[Adaptive] {
 		key("ttft", func(a *Adaptive) *time.Duration { return &a.TTFT }, duration(10*time.Millisecond, 10*time.Minute, false)),
 	)
 }
-
-func sourceTable() codec[TelemetrySource] {
-	return objectThen(checkSource,
-		key("kind", func(t *TelemetrySource) *string { return &t.Kind }, words(KindDCGMExporter, KindVLLM, KindScript, KindORCA)).need(),
-		key("url", func(t *TelemetrySource) *string { return &t.URL }, maybe(webAddress(nil), noValue)),
-		key("file", func(t *TelemetrySource) *string { return &t.File }, fileName()),
-		key("every", func(t *TelemetrySource) *time.Duration { return &t.Every }, duration(100*time.Millisecond, 10*time.Minute, false)),
-		key("timeout", func(t *TelemetrySource) *time.Duration { return &t.Timeout }, duration(10*time.Millisecond, time.Minute, false)),
-		key("match", func(t *TelemetrySource) *map[string]string { return &t.Match }, labels()),
-	)
-}
-
-func checkSource(d *decoder, n *yaml.Node, at string, t *TelemetrySource, has func(string) bool) {
-	for _, k := range []struct {
-		name string
-		used bool
-	}{{"url", t.Kind != KindScript && t.Kind != KindORCA}, {"file", t.Kind == KindScript}} {
-		switch {
-		case k.used && !has(k.name):
-			d.report(n, join(at, k.name), "", "is missing: kind "+t.Kind+" needs it")
-		case !k.used && has(k.name):
-			d.failAt(join(at, k.name), "", "is not used by kind "+t.Kind)
-		}
-	}
-	if has("every") && has("timeout") && t.Timeout > t.Every {
-		d.failAt(join(at, "timeout"), formatDuration(t.Timeout), "must not exceed every, "+formatDuration(t.Every))
-	}
-}

@@ -114,19 +114,26 @@ func loopbackHost(host string) bool {
 // webAddress reads an http or https URL; rule adds to it.
 func webAddress(rule func(*url.URL) string) codec[string] {
 	return checked(text(1, 2048), "an http or https URL", func(s string) string {
-		u, err := url.Parse(s)
-		switch {
-		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-			return "must be an http or https URL"
-		case u.User != nil:
-			return "must not carry a user or password"
-		case u.Fragment != "":
-			return "must not have a fragment"
-		case rule != nil:
+		u, message := parseWeb(s)
+		if message == "" && rule != nil {
 			return rule(u)
 		}
-		return ""
+		return message
 	})
+}
+
+// parseWeb reads an http or https URL. message is "" when it is fine.
+func parseWeb(s string) (u *url.URL, message string) {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return nil, "must be an http or https URL"
+	case u.User != nil:
+		return nil, "must not carry a user or password"
+	case u.Fragment != "":
+		return nil, "must not have a fragment"
+	}
+	return u, ""
 }
 
 // keyServerRule: whoever can change keys on the way can make any identity.
