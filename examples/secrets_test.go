@@ -71,7 +71,7 @@ quotas: [{name: few, match: {tenant: "*"}, by: [tenant], limits: [{requests: 2, 
 		return w.metric("weir_store_away") == 1
 	})
 	for _, path := range []string{
-		"/debug/config", "/debug/queue", "/debug/quotas?tenant=acme", "/debug/explain", "/metrics",
+		"/debug/config", "/debug/queue", "/debug/gpu", "/debug/quotas?tenant=acme", "/debug/explain", "/metrics",
 		"/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
 	} {
 		seen.WriteString(w.admin(path))

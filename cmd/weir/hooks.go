@@ -165,10 +165,5 @@ func (h *house) houseStats() telemetry.HouseStats {
 		stats := r.Stats()
 		s.Store = &stats
 	}
-	h.gauges.each(func(pool string, g *poolGauge) {
-		for _, src := range g.gauge.Reading().Sources {
-			s.Sources = append(s.Sources, telemetry.SourceStats{Pool: pool, Source: src.Name, Samples: src.Samples, Missed: src.Missed, Dropped: src.Dropped})
-		}
-	})
 	return s
 }

@@ -87,6 +87,7 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 	})
 	h.metrics.Pools(h.desk.Snapshot)
 	h.metrics.House(h.houseStats)
+	h.metrics.Gauges(h.gaugeStats)
 	if h.extproc, err = extproc.NewServer(extproc.Options{
 		Desk: extproc.NewDesk(h.desk), Policy: h.policy.Current, Verify: h.verifier.Verify, Hooks: h.hooks(),
 	}); err != nil {
@@ -135,6 +136,7 @@ func (h *house) listen(p *policy.Policy) error {
 			Ready:   h.ready,
 			Metrics: h.metrics.Handler(),
 			Queue:   func(now time.Time) any { return queuePicture(h.desk.Snapshot(now)) },
+			GPU:     h.gpuPicture,
 			Quotas:  h.quotas,
 			Config:  func() ([]byte, error) { return h.policy.Current().Dump(), nil },
 			Explain: h.explained,
@@ -184,6 +186,11 @@ func (h *house) ready() error {
 
 func (h *house) quotas(ctx context.Context, tenant string) ([]quota.Counter, error) {
 	return h.store.Usage(ctx, time.Time{}, tenant)
+}
+
+func (h *house) gpuPicture(pool string, now time.Time) (any, bool) {
+	v := gpuPicture(h.gaugeStats(), pool, now)
+	return v, pool == "" || len(v.Pools) > 0
 }
 
 func (h *house) explained(id string) (any, bool) {

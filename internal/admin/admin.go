@@ -1,5 +1,5 @@
 // Package admin is the operator's window: health, metrics, live pictures of
-// queue, quotas, policy and decisions, and profiles.
+// queue, telemetry, quotas, policy and decisions, and profiles.
 //
 // It listens on loopback or a Unix socket; where the policy names
 // server.adminToken, everything but the two health paths needs it as a bearer
@@ -27,6 +27,7 @@ type Options struct {
 	Ready   func() error         // nil = ready; the error's text is shown
 	Metrics http.Handler
 	Queue   func(now time.Time) any
+	GPU     func(pool string, now time.Time) (any, bool) // "" = all pools; false = that pool has no telemetry
 	Quotas  func(ctx context.Context, tenant string) ([]quota.Counter, error)
 	Config  func() ([]byte, error) // effective policy as YAML, secrets masked
 	Explain func(id string) (any, bool)
@@ -40,6 +41,7 @@ func New(o Options) http.Handler {
 	guarded := http.NewServeMux()
 	guarded.Handle("GET /metrics", o.Metrics)
 	guarded.HandleFunc("GET /debug/queue", w.queue)
+	guarded.HandleFunc("GET /debug/gpu", w.gpu)
 	guarded.HandleFunc("GET /debug/quotas", w.quotas)
 	guarded.HandleFunc("POST /debug/quotas", w.quotas)
 	guarded.HandleFunc("GET /debug/config", w.config)
@@ -93,6 +95,17 @@ func (w window) ready(rw http.ResponseWriter, _ *http.Request) {
 
 func (w window) queue(rw http.ResponseWriter, _ *http.Request) {
 	reply(rw, http.StatusOK, w.Queue(time.Now()))
+}
+
+// gpu shows the telemetry of all pools, or of ?pool=.
+func (w window) gpu(rw http.ResponseWriter, r *http.Request) {
+	pool := r.URL.Query().Get("pool")
+	picture, ok := w.GPU(pool, time.Now())
+	if !ok {
+		fail(rw, http.StatusNotFound, "pool "+pool+" has no telemetry")
+		return
+	}
+	reply(rw, http.StatusOK, picture)
 }
 
 // quotas shows a tenant's live counters. The tenant is named by X-Tenant-ID or

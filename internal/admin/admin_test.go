@@ -27,6 +27,9 @@ func window0(token string, change func(*Options)) http.Handler {
 		Ready:   func() error { return nil },
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "weir_up 1\n") }),
 		Queue:   func(time.Time) any { return map[string]int{"waiting": 3} },
+		GPU: func(pool string, _ time.Time) (any, bool) {
+			return map[string]string{"pool": pool}, pool == "" || pool == "chat"
+		},
 		Quotas: func(_ context.Context, tenant string) ([]quota.Counter, error) {
 			return []quota.Counter{{Rule: "per-tenant", Key: "k", Limit: policy.Limit{Unit: policy.Tokens, Max: 100, Per: time.Minute}, Used: 130}}, nil
 		},
@@ -53,7 +56,7 @@ func ask(h http.Handler, method, path string, headers ...string) *httptest.Respo
 
 func TestTokenGuardsEverythingButHealth(t *testing.T) {
 	h := window0("s3cret", nil)
-	for _, p := range []string{"/metrics", "/debug/queue", "/debug/quotas?tenant=a", "/debug/config", "/debug/explain", "/debug/pprof/", "/debug/pprof/cmdline", "/nonsense"} {
+	for _, p := range []string{"/metrics", "/debug/queue", "/debug/gpu", "/debug/quotas?tenant=a", "/debug/config", "/debug/explain", "/debug/pprof/", "/debug/pprof/cmdline", "/nonsense"} {
 		for name, auth := range map[string][]string{
 			"none": nil, "wrong": {"Authorization", "Bearer wrong"}, "other scheme": {"Authorization", "Basic s3cret"},
 			"two": {"Authorization", "Bearer s3cret", "Authorization", "Bearer s3cret"}, "empty": {"Authorization", ""},
@@ -104,6 +107,18 @@ func TestQuotas(t *testing.T) {
 	})
 	if w := ask(down, "GET", "/debug/quotas?tenant=a"); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("store away: %d, want 503", w.Code)
+	}
+}
+
+func TestGPU(t *testing.T) {
+	h := window0("", nil)
+	for path, want := range map[string]string{"/debug/gpu": `"pool": ""`, "/debug/gpu?pool=chat": `"pool": "chat"`} {
+		if w := ask(h, "GET", path); w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want %s", path, w.Code, w.Body, want)
+		}
+	}
+	if w := ask(h, "GET", "/debug/gpu?pool=other"); w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "other") {
+		t.Errorf("unknown pool: %d %s, want 404 with its name", w.Code, w.Body)
 	}
 }
 

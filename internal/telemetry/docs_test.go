@@ -26,11 +26,11 @@ func everything(t *testing.T) *Metrics {
 	})
 	m.House(func() HouseStats {
 		return HouseStats{
-			Tokens:  authz.Stats{KeySets: []authz.KeySetStats{{Issuer: "i"}}},
-			Sources: []SourceStats{{Pool: "chat", Source: "s"}},
-			Store:   &redisstore.Stats{Local: map[string]uint64{"timeout": 1}},
+			Tokens: authz.Stats{KeySets: []authz.KeySetStats{{Issuer: "i"}}},
+			Store:  &redisstore.Stats{Local: map[string]uint64{"timeout": 1}},
 		}
 	})
+	m.Gauges(func() []PoolGauge { return []PoolGauge{gauged("chat", time.Now())} })
 	r := &admission.Request{Identity: &identity.Identity{Tenant: "acme"}}
 	m.Decided(r, &admission.Decision{Shadow: true}, time.Now())
 	m.Ended(r, &admission.Decision{}, &admission.End{}, 5, time.Second, time.Now())

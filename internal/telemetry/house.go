@@ -10,17 +10,10 @@ import (
 // HouseStats are the counters that rooms keep themselves, read at scrape time.
 type HouseStats struct {
 	Tokens  authz.Stats
-	Streams int64 // open ext_proc streams
-	Sources []SourceStats
+	Streams int64             // open ext_proc streams
 	Store   *redisstore.Stats // nil for the memory store
 
 	LogDropped uint64 // log lines that were never written
-}
-
-// SourceStats are the counters of one telemetry source.
-type SourceStats struct {
-	Pool, Source             string
-	Samples, Missed, Dropped uint64
 }
 
 // House registers the series of HouseStats.
@@ -42,9 +35,6 @@ var (
 	jwksAge       = houseDesc("jwks_age_seconds", "Time since the key set was last known to be right.", "issuer")
 	jwksFetches   = houseDesc("jwks_fetches_total", "Fetches of a key set.", "issuer")
 	jwksFailed    = houseDesc("jwks_failed_total", "Fetches and reloads of a key set that failed.", "issuer")
-	sourceSamples = houseDesc("gauge_samples_total", "Samples of a telemetry source.", "pool", "source")
-	sourceMissed  = houseDesc("gauge_missed_total", "Samples that a telemetry source did not give.", "pool", "source")
-	sourceDropped = houseDesc("gauge_dropped_total", "Readings dropped as sentinel, blank, not a number or out of range.", "pool", "source")
 	storeAway     = houseDesc("store_away", "1 while the shared store is away and limits are decided by the local share.")
 	storeLocal    = houseDesc("store_local_decisions_total", "Decisions by the local share, by what was wrong.", "reason")
 	storeRemote   = houseDesc("store_decisions_total", "Decisions by the shared store.")
@@ -55,7 +45,7 @@ var (
 	storeLost     = houseDesc("store_lost_total", "Counters that had vanished although they should be there: evicted, or lost in a fail-over.")
 )
 
-// Describe sends nothing: issuers and sources follow the policy.
+// Describe sends nothing: issuers follow the policy.
 func (h *house) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads the counters once.
@@ -77,11 +67,6 @@ func (h *house) Collect(out chan<- prometheus.Metric) {
 		gauge(jwksAge, k.Age.Seconds(), k.Issuer)
 		count(jwksFetches, k.Fetches, k.Issuer)
 		count(jwksFailed, k.Failed, k.Issuer)
-	}
-	for _, src := range s.Sources {
-		count(sourceSamples, src.Samples, src.Pool, src.Source)
-		count(sourceMissed, src.Missed, src.Pool, src.Source)
-		count(sourceDropped, src.Dropped, src.Pool, src.Source)
 	}
 	if s.Store != nil {
 		away := 0.
