@@ -65,6 +65,7 @@ var arrows = map[string]room{
 	"internal/listen":          {[]string{"policy"}, nil, "sockets and certificates of what serves"},
 	"internal/telemetry":       {append([]string{"quota/redisstore", "authz"}, decision...), append([]string{"github.com/prometheus/...", "go.opentelemetry.io/..."}, grpc...), "what leaves the house as metrics and traces"},
 	"internal/admin":           {append([]string{"internal/telemetry"}, decision...), []string{"github.com/prometheus/..."}, "the operator's window"},
+	"internal/dashboard":       {nil, nil, "tables of panels; its test in internal/telemetry holds them against the metrics"},
 	"internal/modelsim":        {nil, append([]string{"golang.org/x/net/..."}, grpc...), "a model pool to practise on; knows nothing of weir"},
 	"internal/simulate":        {append([]string{"quota/memstore", "internal/modelsim"}, decision...), yaml, "the world played against the cores, by scenarios in YAML"},
 	"internal/simulate/report": {[]string{"internal/simulate", "policy"}, nil, "what a run looks like; its chart library is a file"},
