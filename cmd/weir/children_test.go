@@ -107,6 +107,9 @@ func TestAgentAsAChild(t *testing.T) {
 	if n := strings.Count(log.String(), "GPU agent runs"); n != 1 {
 		t.Errorf("%d children for one binary: %s", n, log.String())
 	}
+	if cards := g.reading("pool0").Cards(); len(cards) != 8 || cards[0].Card.Endpoint != "chat" {
+		t.Errorf("cards %+v", cards)
+	}
 	first := process()
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

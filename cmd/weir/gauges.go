@@ -143,22 +143,30 @@ func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMe
 	case policy.KindCgroup:
 		return cgroup.New(name), nil
 	case policy.KindAgent, policy.KindDCGM:
-		return agent.New(agentConfig(name, t, c))
+		return openAgent(name, t, c)
 	}
 	return scrape.New(name, t, engines)
 }
 
-// agentConfig is a source that listens to an agent elsewhere, or to weir's own.
-func agentConfig(name string, t policy.TelemetrySource, c *children) agent.Config {
+// openAgent makes a source that listens to an agent elsewhere, or to weir's own.
+func openAgent(name string, t policy.TelemetrySource, c *children) (gpu.Source, error) {
+	places, err := scrape.NewPlaces(t.Endpoint, t.EndpointsFile)
+	if err != nil {
+		return nil, err
+	}
 	config := agent.Config{
 		Name: name, Address: t.URL, Every: t.Every, Match: t.Match, TLS: t.TLS, Token: t.Token,
-		Endpoint: func(*gpu.Card) string { return t.Endpoint }, Seed: rand.Uint64(),
+		Endpoints: places, Seed: rand.Uint64(),
 	}
 	if t.Kind == policy.KindDCGM {
 		config.Address = agentPath(t)
 		config.Dial = c.dial(config.Address)
 	}
-	return config
+	s, err := agent.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // each calls fn for every pool with telemetry.

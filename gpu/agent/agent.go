@@ -35,15 +35,22 @@ var ErrClosed = errors.New("telemetry source is closed")
 
 // Config describes a source.
 type Config struct {
-	Name     string            // as the gauge knows it
-	Address  string            // host:port, unix:/path or unix:@name
-	Every    time.Duration     // how often it is looked at; 0 = as often as there are snapshots
-	Match    map[string]string // labels (Labels) that a card must have; empty = all cards
-	TLS      *policy.ClientTLS // nil = none
-	Token    policy.Secret     // sent with the call; needs TLS, loopback or a Unix socket; its file is read at each connection
-	Endpoint func(*gpu.Card) string
-	Dial     func(context.Context) (net.Conn, error) // instead of connecting to Address; nil = connect
-	Seed     uint64                                  // of the jitter between connections
+	Name      string                                  // as the gauge knows it
+	Address   string                                  // host:port, unix:/path or unix:@name
+	Every     time.Duration                           // how often it is looked at; 0 = as often as there are snapshots
+	Match     map[string]string                       // labels (Labels) that a card must have; empty = all cards
+	TLS       *policy.ClientTLS                       // nil = none
+	Token     policy.Secret                           // sent with the call; needs TLS, loopback or a Unix socket; its file is read at each connection
+	Endpoints Endpoints                               // nil = not known
+	Dial      func(context.Context) (net.Conn, error) // instead of connecting to Address; nil = connect
+	Seed      uint64                                  // of the jitter between connections
+}
+
+// Endpoints says which model endpoint a card serves (gpu/scrape's Places). It
+// is asked by one goroutine.
+type Endpoints interface {
+	Refresh() error                         // before the cards of a snapshot; on an error what was known stays
+	Of(card *gpu.Card, label string) string // label: what its series name; an agent names none
 }
 
 // Source listens to one agent, from its first look on. It is safe for
@@ -75,7 +82,7 @@ func New(cfg Config) (*Source, error) {
 	}
 	s := &Source{
 		cfg:     cfg,
-		view:    view{Fields(), cfg.Match, cfg.Endpoint},
+		view:    view{Fields(), cfg.Match, cfg.Endpoints},
 		rng:     rand.New(rand.NewPCG(cfg.Seed, 0)),
 		changed: make(chan struct{}),
 	}

@@ -130,9 +130,9 @@ func cut(s string) string {
 
 // view is how a source sees what an agent sends.
 type view struct {
-	fields   []Field
-	match    map[string]string
-	endpoint func(*gpu.Card) string // nil = not known
+	fields    []Field
+	match     map[string]string
+	endpoints Endpoints // nil = not known
 }
 
 // sample turns a snapshot that saw something into a sample without name and
@@ -143,6 +143,9 @@ func (v view) sample(w *gpuv1.Snapshot) (gpu.Sample, error) {
 		return gpu.Sample{}, fmt.Errorf("%d cards in one snapshot, want at most %d", n, maxCards)
 	}
 	var s gpu.Sample
+	if v.endpoints != nil && v.endpoints.Refresh() != nil {
+		s.Faults[gpu.FaultEndpoints]++
+	}
 	s.Faults[gpu.FaultOther] = uint64(w.GetDropped()) // the agent says how many, not why
 	seen := make(map[[2]string]bool, len(w.GetCards()))
 	for _, card := range w.GetCards() {
@@ -162,8 +165,8 @@ func (v view) sample(w *gpuv1.Snapshot) (gpu.Sample, error) {
 		if c.Instance != "" || !c.Util.OK {
 			c.Util = c.Active // a MIG instance has no utilisation of its own
 		}
-		if v.endpoint != nil {
-			c.Endpoint = v.endpoint(&c)
+		if v.endpoints != nil {
+			c.Endpoint = v.endpoints.Of(&c, "")
 		}
 		s.Cards = append(s.Cards, c)
 	}

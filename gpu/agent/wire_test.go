@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -100,6 +101,30 @@ func TestSampleOfCards(t *testing.T) {
 	}
 	if _, err := (view{fields: Fields()}).sample(&gpuv1.Snapshot{Cards: make([]*gpuv1.Card, maxCards+1)}); err == nil {
 		t.Error("a node of more GPUs than there are is believed")
+	}
+}
+
+// spots names endpoints by card.
+type spots struct {
+	err   error
+	named map[string]string
+}
+
+func (p *spots) Refresh() error                         { return p.err }
+func (p *spots) Of(card *gpu.Card, label string) string { return p.named[card.ID] + label }
+
+// Cards carry the endpoint that the policy names; a file that cannot be read
+// is counted, and what was known stays.
+func TestEndpoints(t *testing.T) {
+	p := &spots{named: map[string]string{"a": "chat"}}
+	v := view{fields: Fields(), endpoints: p}
+	w := &gpuv1.Snapshot{Cards: []*gpuv1.Card{{Id: "a"}, {Id: "b"}}}
+	for _, err := range []error{nil, errors.New("gone")} {
+		p.err = err
+		s, _ := v.sample(w)
+		if s.Cards[0].Endpoint != "chat" || s.Cards[1].Endpoint != "" || s.Faults[gpu.FaultEndpoints] != 1 == (err != nil) {
+			t.Errorf("with %v: %+v", err, s)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ type cards struct {
 	page
 	fields map[string]field
 	label  string // that names the endpoint
-	places *places
+	places *Places
 	round  uint64
 	parts  map[string]*part // by GPU and instance
 	list   []*part          // of this round
@@ -48,7 +48,7 @@ type figure struct {
 	value gpu.Value
 }
 
-func newCards(match map[string]string, fields map[string]field, label string, p *places) *cards {
+func newCards(match map[string]string, fields map[string]field, label string, p *Places) *cards {
 	return &cards{page: newPage(match), fields: fields, label: label, places: p, parts: make(map[string]*part)}
 }
 
@@ -137,7 +137,7 @@ func (c *cards) end() (gpu.Sample, error) {
 	slices.SortFunc(c.list, func(a, b *part) int {
 		return cmp.Or(strings.Compare(a.device, b.device), strings.Compare(a.card.Instance, b.card.Instance))
 	})
-	if c.places.refresh() != nil {
+	if c.places.Refresh() != nil {
 		c.faults[gpu.FaultEndpoints]++
 	}
 	s := gpu.Sample{Cards: make([]gpu.Card, 0, len(c.list))}
@@ -178,7 +178,7 @@ func (c *cards) card(p *part, mig bool) gpu.Card {
 	d.PCIeReceived = c.rate(value(colReceived), &p.received, value(colReceivedTotal))
 	d.PCIeSent = c.rate(value(colSent), &p.sent, value(colSentTotal))
 	d.Power, d.Temperature, d.XID, d.Clocks = value(colPower), value(colTemperature), value(colXID), value(colClocks)
-	d.Endpoint = c.places.of(&d, p.endpoint)
+	d.Endpoint = c.places.Of(&d, p.endpoint)
 	return d
 }
 

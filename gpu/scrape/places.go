@@ -11,22 +11,23 @@ import (
 	"github.com/weirproxy/weir/gpu"
 )
 
-// places says which model endpoint a card serves: by a label of its series,
+// Places says which model endpoint a card serves: by a label of its series,
 // else by a file, else all the same.
 //
 // The file is a YAML map from a card to an endpoint; a card is named by its
 // ID or as host/index, each with /instance behind it for one MIG instance.
-// The longer name counts. The file is read again when it changes.
-type places struct {
+// The longer name counts. The file is read again when it changes. It is not
+// safe for concurrent use.
+type Places struct {
 	fixed string
 	file  watched
 	named map[string]string
 }
 
-// newPlaces reads the file, if there is one.
-func newPlaces(fixed, file string) (*places, error) {
-	p := &places{fixed: fixed, file: watched{path: file, most: maxPlaces}}
-	if err := p.refresh(); err != nil {
+// NewPlaces reads the file, if there is one.
+func NewPlaces(fixed, file string) (*Places, error) {
+	p := &Places{fixed: fixed, file: watched{path: file, most: maxPlaces}}
+	if err := p.Refresh(); err != nil {
 		return nil, fmt.Errorf("endpointsFile: %w", err)
 	}
 	return p, nil
@@ -35,8 +36,8 @@ func newPlaces(fixed, file string) (*places, error) {
 // maxPlaces bounds the file, in bytes.
 const maxPlaces = 1 << 20
 
-// refresh follows the file. On an error what was known stays.
-func (p *places) refresh() error {
+// Refresh follows the file. On an error what was known stays.
+func (p *Places) Refresh() error {
 	text, changed, err := p.file.read()
 	if err != nil || !changed {
 		return err
@@ -50,8 +51,8 @@ func (p *places) refresh() error {
 	return nil
 }
 
-// of is the endpoint of a card; label is what its series name.
-func (p *places) of(d *gpu.Card, label string) string {
+// Of is the endpoint of a card; label is what its series name.
+func (p *Places) Of(d *gpu.Card, label string) string {
 	if label != "" {
 		return label
 	}

@@ -104,7 +104,7 @@ func newReader(t policy.TelemetrySource, engines []policy.EngineMetrics) (r read
 }
 
 func newGPUs(t policy.TelemetrySource, fields map[string]field) (*cards, error) {
-	p, err := newPlaces(t.Endpoint, t.EndpointsFile)
+	p, err := NewPlaces(t.Endpoint, t.EndpointsFile)
 	if err != nil {
 		return nil, err
 	}
