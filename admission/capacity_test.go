@@ -214,3 +214,29 @@ func TestPressureMovesWithinOneSample(t *testing.T) {
 		t.Errorf("seats shrink after %d samples of a standing line", looks)
 	}
 }
+
+// The trail of a request that waits, or is turned away, shows what the
+// pressure was made of.
+func TestTrailShowsThePressure(t *testing.T) {
+	r := newRack(t, metered(1, 0, func(p *policy.Policy) { p.Gauge.Smoothing = [3]float64{1, 0, 0} }), 1)
+	trail := func(refused bool, want ...Step) {
+		t.Helper()
+		r.n++
+		plan := r.core.Plan(r.now, ask(r.policy, name("r", r.n), "acme", policy.Standard))
+		if got := r.core.Enter(r.now, plan, allowed); got == Entered || (got == Refused) != refused {
+			t.Fatalf("outcome %v", got)
+		}
+		got := plan.Decision.Trail.Steps[:plan.Decision.Trail.N]
+		i := slices.IndexFunc(got, func(s Step) bool { return s.Room == RoomGauge })
+		if i < 0 || len(got) != i+len(want)+1 || got[i+len(want)].Room != RoomQueue || !slices.Equal(got[i:i+len(want)], want) {
+			t.Errorf("trail %+v, want %+v and the queue", got, want)
+		}
+	}
+	r.enter()
+	r.gauge.Observe(gpu.Sample{Source: "gpus", At: r.now, Util: gpu.Some(0.75), GPUs: 1})
+	trail(false, Step{RoomGauge, "util", 0.75, 1, true})
+	r.gauge.Observe(gpu.Sample{Source: engineName, At: r.now, Waiting: gpu.Some(9), KV: gpu.Some(0.4)})
+	for r.pool().Line.Waiting[policy.Standard] < 40 && r.enter() == InTheLine {
+	}
+	trail(true, Step{RoomGauge, "waiting", 1, 1, false}, Step{RoomGauge, "kv", 0.5, 1, true})
+}

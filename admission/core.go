@@ -192,6 +192,7 @@ func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, t
 		return Refused, HeldBytes, hint
 	}
 	l.waiting.Add(1)
+	c.seeGauge(now, p)
 	p.step(RoomQueue, "position", float64(offered.Position), float64(b.Length), true)
 	return InTheLine, Queued, 0
 }
@@ -219,6 +220,7 @@ func (c *Core) Abandon(now time.Time, p *Plan, r Reason) {
 // turnAway refuses at the line.
 func (c *Core) turnAway(now time.Time, p *Plan, r Reason, hint time.Duration, length int) Outcome {
 	p.giveProbeBack(now)
+	c.seeGauge(now, p)
 	p.step(RoomQueue, r.String(), float64(p.pool.waiting.Load()), float64(length), false)
 	return p.refuse(r, hint, "")
 }
@@ -289,6 +291,24 @@ func (c *Core) length(now time.Time, l *pool, q *policy.Queue) int {
 		return reading.Length(now, *q)
 	}
 	return gpu.LengthFor(q.Length, float64(c.floor.Load().policy.Gauge.Neutral))
+}
+
+// seeGauge leaves in the trail what the pressure that made the line's length
+// is made of (Q8).
+func (c *Core) seeGauge(now time.Time, p *Plan) {
+	reading := c.reading(p.pool.name)
+	if reading == nil {
+		return
+	}
+	b := reading.Blend(now)
+	see := func(signal string, v gpu.Value) {
+		if v.OK {
+			p.step(RoomGauge, signal, v.V, 1, v.V < 1)
+		}
+	}
+	see(gpu.SignalWaiting, b.Waiting)
+	see(gpu.SignalKV, b.KV)
+	see(gpu.SignalUtil, b.Util)
 }
 
 func (c *Core) reading(pool string) *gpu.Reading {

@@ -136,6 +136,8 @@ func (r Room) String() string {
 		return "quota"
 	case RoomBreaker:
 		return "breaker"
+	case RoomGauge:
+		return "gauge"
 	case RoomQueue:
 		return "queue"
 	}

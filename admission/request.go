@@ -77,6 +77,7 @@ type Room uint8
 const (
 	RoomQuota Room = iota
 	RoomBreaker
+	RoomGauge
 	RoomQueue
 )
 

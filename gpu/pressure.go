@@ -124,28 +124,42 @@ func (r *Reading) Pressure(now time.Time) float64 {
 	return r.blend(now)
 }
 
-// blend is Pressure, worked out.
-func (r *Reading) blend(now time.Time) float64 {
-	var top, sum, weight float64
-	seen, charge := false, r.inCharge(now)
+// Blend is what the pressure is made of, by signal: each 0..1 of its target,
+// absent where no part of it counts.
+type Blend struct{ Waiting, KV, Util Value }
+
+// Blend gives the largest word of each of the engines' signals that count at
+// now, and the mean utilisation. The pressure is the largest of them.
+func (r *Reading) Blend(now time.Time) Blend {
+	var b Blend
+	var sum, weight float64
+	charge := r.inCharge(now)
 	for i := range r.Parts {
 		p := &r.Parts[i]
 		if !r.counts(p, charge, now) {
 			continue
 		}
-		seen = true
-		if v := r.value(p, now); p.Signal == SignalUtil {
+		switch v := r.value(p, now); p.Signal {
+		case SignalUtil:
 			sum += v * p.weight
 			weight += p.weight
-		} else {
-			top = max(top, v)
+		case SignalKV:
+			b.KV = Some(max(b.KV.V, v))
+		default:
+			b.Waiting = Some(max(b.Waiting.V, v))
 		}
 	}
-	if !seen {
+	if weight > 0 {
+		b.Util = Some(sum / weight)
+	}
+	return b
+}
+
+// blend is Pressure, worked out.
+func (r *Reading) blend(now time.Time) float64 {
+	b := r.Blend(now)
+	if !b.Util.OK && !b.KV.OK && !b.Waiting.OK {
 		return unit(float64(r.policy.Neutral))
 	}
-	if weight > 0 {
-		top = max(top, sum/weight)
-	}
-	return unit(top)
+	return unit(max(b.Util.V, b.KV.V, b.Waiting.V))
 }

@@ -169,10 +169,11 @@ func BenchmarkReading(b *testing.B) {
 	}
 }
 
-// BenchmarkPressure is the question that every request asks of a pool.
+// BenchmarkPressure is the question that every request asks of a pool; as in a
+// running weir the instants have a monotonic clock.
 func BenchmarkPressure(b *testing.B) {
 	g := newGauge(defaults(), card, engine)
-	at := feed(g, t0, 50)
+	at := feed(g, time.Now(), 50)
 	g.Observe(gpu.Sample{Source: "engine", At: at, KV: gpu.Some(0.5), Waiting: gpu.Some(1)})
 	now := at.Add(time.Second)
 	b.ReportAllocs()
