@@ -110,7 +110,7 @@ func (d *Dashboard) model() model {
 		UID: d.UID, Title: d.Title, Description: d.About, Tags: []string{"weir"}, SchemaVersion: 39, Version: 1, Editable: true,
 		GraphTooltip: 1, Refresh: "10s", Time: span{"now-1h", "now"}, Annotations: list{[]any{}}, Links: []any{},
 		Templating: list{[]any{
-			variable{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Current: map[string]any{}},
+			variable{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus"},
 			variable{
 				Name: "pool", Label: "Pool", Type: "query", Source: chosen(), Query: labelQuery{1, "label_values(weir_queue_length, pool)", "pools"},
 				Refresh: 2, Sort: 1, Multi: true, All: true, AllValue: ".*", Current: map[string]any{"text": "All", "value": "$__all"},

@@ -48,7 +48,7 @@ type variable struct {
 	Multi    bool           `json:"multi"`
 	All      bool           `json:"includeAll"`
 	AllValue string         `json:"allValue,omitempty"`
-	Current  map[string]any `json:"current"`
+	Current  map[string]any `json:"current,omitempty"`
 }
 
 type labelQuery struct {
