@@ -27,7 +27,7 @@ type pages struct {
 
 func (p *pages) handler() http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&collector{pages: p, fields: agent.Fields(), labels: []string{"gpu", "UUID", "device", "Hostname", "GPU_I_ID"}})
+	registry.MustRegister(&collector{pages: p, fields: agent.Fields(), labels: cardLabels()})
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
@@ -50,6 +50,9 @@ func (p *pages) handler() http.Handler {
 	})
 	return mux
 }
+
+// cardLabels are the names of agent.Labels in one order.
+func cardLabels() []string { return []string{"gpu", "UUID", "device", "Hostname", "GPU_I_ID"} }
 
 // state is why a look is not to be believed now; nil = it is.
 func (p *pages) state(s *seen, now time.Time) error {
