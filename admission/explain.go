@@ -8,18 +8,12 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/weirproxy/weir/gpu"
 )
 
 // Explain keeps the last decisions with their trails, for operators. It is an
 // Observer; it holds names and numbers, never a prompt. Safe for concurrent
 // use; decisions are kept in shards, so that requests do not meet at one lock.
 type Explain struct {
-	// Reading is a pool's telemetry, kept as the decision met it; nil, or a nil
-	// reading, = none. Set before use.
-	Reading func(pool string) *gpu.Reading
-
 	seed   maphash.Seed
 	shards [explainShards]explainShard
 }
@@ -49,10 +43,6 @@ type Record struct {
 	Result   Result
 	Charged  int64
 	Seat     time.Duration
-
-	Gauged   bool // its pool has telemetry
-	Pressure float64
-	Parts    []gpu.Part // of the pressure (Q8); not to be changed
 
 	quota QuotaView // Decision.Quota points here
 }
@@ -97,11 +87,6 @@ func (x *Explain) Decided(r *Request, d *Decision, now time.Time) {
 	*slot = Record{ID: r.ID, At: now, Class: r.Class.String(), Model: r.Model, Prompt: r.Prompt, Stream: r.Stream, Priority: r.Priority, Attempt: r.Attempt, Decision: *d}
 	if r.Identity != nil {
 		slot.Tenant = r.Identity.Tenant
-	}
-	if x.Reading != nil && d.Pool != "" {
-		if g := x.Reading(d.Pool); g != nil {
-			slot.Gauged, slot.Pressure, slot.Parts = true, g.Pressure(now), g.PartsAt(now)
-		}
 	}
 	if d.Quota != nil {
 		slot.quota = *d.Quota
@@ -191,29 +176,11 @@ func (rec Record) Render(w io.Writer) error {
 		}
 		text += fmt.Sprintf("  %-8s %-24s %12g of %-12g %s\n", s.Room, s.What, s.Observed, s.Limit, verdict)
 	}
-	if rec.Gauged {
-		text += fmt.Sprintf("pressure %.0f %%\n", 100*rec.Pressure)
-	}
-	for i := range rec.Parts {
-		text += "  " + partText(&rec.Parts[i], rec.At) + "\n"
-	}
 	if rec.Ended {
 		text += fmt.Sprintf("ended    %s, charged %d tokens, held its seat %s\n", rec.Result, rec.Charged, rec.Seat)
 	}
 	_, err := io.WriteString(w, text)
 	return err
-}
-
-// partText is a part of the pressure in words.
-func partText(p *gpu.Part, at time.Time) string {
-	verdict := "not used"
-	switch {
-	case p.Used:
-		verdict = "used"
-	case p.Suspect:
-		verdict = "not believed"
-	}
-	return fmt.Sprintf("%-24s %-8s %8g is %3.0f %%, %s old, %s", p.Source, p.Signal, p.Raw.V, 100*p.Value, at.Sub(p.At).Round(time.Millisecond), verdict)
 }
 
 type recordJSON struct {
@@ -238,7 +205,6 @@ type recordJSON struct {
 	RetryMS   float64    `json:"retry_after_ms"`
 	Policy    string     `json:"policy"`
 	Trail     []stepJSON `json:"trail"`
-	Gauge     *gaugeJSON `json:"gauge,omitempty"`
 	End       *endJSON   `json:"end,omitempty"`
 	QuotaRule string     `json:"quota_rule,omitempty"`
 	QuotaLeft *int64     `json:"quota_remaining,omitempty"`
@@ -250,21 +216,6 @@ type stepJSON struct {
 	Observed float64 `json:"observed"`
 	Limit    float64 `json:"limit"`
 	OK       bool    `json:"ok"`
-}
-
-type gaugeJSON struct {
-	Pressure float64    `json:"pressure"`
-	Parts    []partJSON `json:"parts"`
-}
-
-type partJSON struct {
-	Source  string  `json:"source"`
-	Signal  string  `json:"signal"`
-	Raw     float64 `json:"raw"`
-	Value   float64 `json:"value"`
-	AgeMS   float64 `json:"age_ms"`
-	Suspect bool    `json:"suspect,omitempty"`
-	Used    bool    `json:"used"`
 }
 
 type endJSON struct {
@@ -292,13 +243,6 @@ func (rec Record) MarshalJSON() ([]byte, error) {
 	}
 	for _, s := range d.Trail.Steps[:d.Trail.N] {
 		j.Trail = append(j.Trail, stepJSON{s.Room.String(), s.What, s.Observed, s.Limit, s.OK})
-	}
-	if rec.Gauged {
-		j.Gauge = &gaugeJSON{rec.Pressure, []partJSON{}}
-	}
-	for i := range rec.Parts {
-		p := &rec.Parts[i]
-		j.Gauge.Parts = append(j.Gauge.Parts, partJSON{p.Source, p.Signal, p.Raw.V, p.Value, millis(rec.At.Sub(p.At)), p.Suspect, p.Used})
 	}
 	if rec.Ended {
 		j.End = &endJSON{rec.Result.String(), rec.Charged, millis(rec.Seat)}

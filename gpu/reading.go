@@ -73,12 +73,8 @@ func (r *Reading) add(src *source, name string, s *signal) {
 	r.groups[p.rank].take(&p, p.At.Add(r.window(&p)))
 }
 
-// PartsAt are the parts with Value and Used as of now. They may be Parts
-// itself: it costs nothing while no part is stale.
+// PartsAt are the parts with Value and Used as of now.
 func (r *Reading) PartsAt(now time.Time) []Part {
-	if !slices.ContainsFunc(r.Parts, func(p Part) bool { return r.stale(&p, now) || r.stale(&p, r.At) }) {
-		return r.Parts
-	}
 	parts := slices.Clone(r.Parts)
 	r.mark(parts, now)
 	return parts

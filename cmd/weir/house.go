@@ -81,7 +81,6 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 	if h.store, err = openStore(p, log); err != nil {
 		return nil, err
 	}
-	h.explain.Reading = h.gauges.reading
 	h.desk = admission.New(admission.Options{
 		Policy: p, Store: h.store, Gauges: h.gauges.reading, Settlers: settlers(p),
 		Observers: []admission.Observer{h.metrics, h.explain},
