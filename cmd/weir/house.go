@@ -98,6 +98,7 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 	}
 	h.watch(background, config)
 	h.work.Go(func() { (&seatLog{log: log}).follow(background, h.desk.Snapshot) })
+	h.work.Go(func() { (&gaugeLog{log: log}).follow(background, h.gaugeStats) })
 	return h, nil
 }
 
