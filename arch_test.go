@@ -50,7 +50,7 @@ var arrows = map[string]room{
 	"gpu/dcgm":                 {[]string{"gpu", "gpu/library"}, []string{"github.com/NVIDIA/..."}, "the agent's reader of DCGM (cgo)"},
 	"gpu/nvml":                 {[]string{"gpu", "gpu/library"}, []string{"github.com/NVIDIA/go-nvml/..."}, "the agent's reader of NVML (cgo)"},
 	"proto/gpu/v1":             {nil, grpc, "generated: what an agent on a GPU node tells"},
-	"gpu/agent":                {[]string{"gpu", "policy", "proto/gpu/v1"}, grpc, "a source listens to an agent over gRPC"},
+	"gpu/agent":                {[]string{"gpu", "gpu/link", "policy", "proto/gpu/v1"}, grpc, "a source listens to an agent over gRPC"},
 	"gpu/link":                 {[]string{"gpu", "policy"}, grpc, "keeps a gRPC connection to a source"},
 	"gpu/orca":                 {[]string{"gpu", "gpu/link", "policy"}, grpc, "a source hears load reports in answers, or over gRPC"},
 	"gpu/sourcetest":           {[]string{"gpu", "policy"}, nil, "the suite that every source runs"},

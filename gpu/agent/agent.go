@@ -18,14 +18,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/gpu/link"
 	"github.com/weirproxy/weir/policy"
 	gpuv1 "github.com/weirproxy/weir/proto/gpu/v1"
 )
@@ -58,8 +56,8 @@ type Endpoints interface {
 type Source struct {
 	cfg    Config
 	view   view
-	rng    *rand.Rand // of run alone, as is last
-	last   look
+	link   *link.Link
+	last   look // of watch alone
 	life   context.Context
 	end    context.CancelFunc
 	listen sync.Once
@@ -77,35 +75,18 @@ var _ gpu.Source = (*Source)(nil)
 
 // New makes a source. Nothing is connected yet, but the files must be good.
 func New(cfg Config) (*Source, error) {
-	if err := check(&cfg); err != nil {
+	l, err := link.New(link.Config{Address: cfg.Address, TLS: cfg.TLS, Token: cfg.Token, Message: maxMessage, Ping: ping, Dial: cfg.Dial, Seed: cfg.Seed})
+	if err != nil {
 		return nil, fmt.Errorf("telemetry source %s: %w", cfg.Name, err)
 	}
 	s := &Source{
 		cfg:     cfg,
 		view:    view{Fields(), cfg.Match, cfg.Endpoints},
-		rng:     rand.New(rand.NewPCG(cfg.Seed, 0)),
+		link:    l,
 		changed: make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
-}
-
-func check(cfg *Config) error {
-	if cfg.Dial == nil && !strings.HasPrefix(cfg.Address, "unix:") {
-		host, port, err := net.SplitHostPort(cfg.Address)
-		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" {
-			return fmt.Errorf("url must be host:port or unix:/path, got %q", cfg.Address)
-		}
-		if cfg.Token.Set() && cfg.TLS == nil && host != "localhost" && !net.ParseIP(host).IsLoopback() {
-			return fmt.Errorf("token would travel in the clear to %s: needs tls", cfg.Address)
-		}
-	}
-	if cfg.TLS != nil {
-		if _, err := cfg.TLS.Config(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Name is the configured name.
@@ -136,7 +117,7 @@ func (s *Source) next(ctx context.Context) (gpu.Sample, error) {
 	if err := ctx.Err(); err != nil {
 		return gpu.Sample{}, err
 	}
-	s.listen.Do(func() { s.work.Go(s.run) })
+	s.listen.Do(func() { s.work.Go(func() { s.link.Keep(s.life, s.watch, s.fell) }) })
 	for {
 		s.mu.Lock()
 		changed := s.changed
@@ -173,43 +154,8 @@ func (s *Source) change(fn func()) {
 	s.changed = make(chan struct{})
 }
 
-// run keeps a stream until the source is closed.
-func (s *Source) run() {
-	for tries := 0; s.life.Err() == nil; tries++ {
-		heard, err := s.watch(s.life)
-		if heard {
-			tries = 0
-		}
-		pause := backOff(tries, s.rng)
-		s.change(func() { s.down = gpu.Missed(faultOf(err), fmt.Errorf("agent %s: %w", s.cfg.Address, err)) })
-		timer := time.NewTimer(pause)
-		select {
-		case <-s.life.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-}
-
-// The pause between two connections.
-const (
-	minPause = 100 * time.Millisecond
-	maxPause = 5 * time.Second
-)
-
-// backOff is the pause after tries failures in a row, minPause doubled each
-// time up to maxPause, of which the upper half is left to chance, so that many
-// weirs do not come back to an agent in step.
-func backOff(tries int, rng *rand.Rand) time.Duration {
-	pause := minPause
-	for range tries {
-		if pause *= 2; pause >= maxPause {
-			pause = maxPause
-			break
-		}
-	}
-	return pause/2 + time.Duration(rng.Int64N(int64(pause/2)))
-}
+// fell tells waiting looks why there is no stream.
+func (s *Source) fell(err error) { s.change(func() { s.down = err }) }
 
 // look names one look of one agent: a new agent counts from 1 again.
 type look struct {

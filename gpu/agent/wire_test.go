@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -181,17 +180,6 @@ func TestTransit(t *testing.T) {
 		at := time.Duration(i) * time.Second
 		if got := drift.took(start.Add(at), at-at/1000); got < 0 || got > 2*transitWindow/1000+time.Millisecond {
 			t.Fatalf("at %v: %v", at, got)
-		}
-	}
-}
-
-func TestBackOff(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for tries, top := range map[int]time.Duration{0: 100 * time.Millisecond, 1: 200 * time.Millisecond, 5: 3200 * time.Millisecond, 6: 5 * time.Second, 1 << 30: 5 * time.Second} {
-		for range 100 {
-			if got := backOff(tries, rng); got < top/2 || got >= top {
-				t.Fatalf("after %d tries %v, want %v to %v", tries, got, top/2, top)
-			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,8 +58,8 @@ type Link struct {
 // New checks the address and reads the files once; nothing is connected yet.
 func New(cfg Config) (*Link, error) {
 	if cfg.Dial == nil && !strings.HasPrefix(cfg.Address, "unix:") {
-		host, _, err := net.SplitHostPort(cfg.Address)
-		if err != nil {
+		host, port, err := net.SplitHostPort(cfg.Address)
+		if _, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || host == "" {
 			return nil, fmt.Errorf("url must be host:port or unix:/path, got %q", cfg.Address)
 		}
 		if cfg.Token.Set() && cfg.TLS == nil && host != "localhost" && !net.ParseIP(host).IsLoopback() {

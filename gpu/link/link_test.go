@@ -18,6 +18,8 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"no port", Config{Address: "node"}, "host:port"},
 		{"empty", Config{}, "host:port"},
+		{"no host", Config{Address: ":9411"}, "host:port"},
+		{"no such port", Config{Address: "node:65536"}, "host:port"},
 		{"a URL", Config{Address: "https://node:1/x"}, "host:port"},
 		{"token in the clear", Config{Address: "node:9400", Token: token}, "in the clear"},
 		{"token within the machine", Config{Address: "127.0.0.1:9400", Token: token}, ""},
