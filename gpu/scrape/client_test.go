@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"log"
 	"log/slog"
 	"math/big"
 	"net"
@@ -86,7 +85,7 @@ func (a *authority) secure(t *testing.T, h http.HandlerFunc) *httptest.Server {
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    pool,
 	}
-	srv.Config.ErrorLog = quiet()
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	return srv
@@ -257,7 +256,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	addr := listen.Addr().String()
-	srv := &http.Server{Handler: answer, ErrorLog: quiet()}
+	srv := &http.Server{Handler: answer, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	go func() { _ = srv.Serve(listen) }()
 	s, err := New("node", policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://" + addr}, nil)
 	if err != nil {
@@ -274,13 +273,10 @@ func TestRestart(t *testing.T) {
 	if listen, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr); err != nil {
 		t.Skipf("port is taken: %v", err)
 	}
-	srv = &http.Server{Handler: answer, ErrorLog: quiet()}
+	srv = &http.Server{Handler: answer, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	t.Cleanup(func() { _ = srv.Close() })
 	go func() { _ = srv.Serve(listen) }()
 	if got, err := s.Sample(t.Context()); err != nil || got.Waiting != gpu.Some(7) {
 		t.Errorf("back: %+v, %v", got, err)
 	}
 }
-
-// quiet is where servers say that their clients are strange.
-func quiet() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) }
