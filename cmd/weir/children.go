@@ -47,17 +47,20 @@ func wantedChildren(p *policy.Policy) map[string]time.Duration {
 	return want
 }
 
-// agentPath is the agent's binary: named, else beside weir's.
+// agentPath is the agent's binary: named, else beside weir's. It always has a
+// folder in front, so that nothing is looked for on the PATH.
 func agentPath(t policy.TelemetrySource) string {
-	const name = "weir-gpu-agent"
 	if t.Agent != "" {
-		return t.Agent
+		if path, err := filepath.Abs(t.Agent); err == nil {
+			return path
+		}
+		return "./" + t.Agent
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return name
+		self = "./weir"
 	}
-	return filepath.Join(filepath.Dir(self), name)
+	return filepath.Dir(self) + "/weir-gpu-agent"
 }
 
 // start starts what is wanted and does not run.

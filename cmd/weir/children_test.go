@@ -188,6 +188,9 @@ func TestWantedChildren(t *testing.T) {
 	if got := wantedChildren(p); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+	if here, err := os.Getwd(); err != nil || agentPath(policy.TelemetrySource{Agent: "agent"}) != filepath.Join(here, "agent") {
+		t.Errorf("a file of the policy's folder is looked for at %s (%v)", agentPath(policy.TelemetrySource{Agent: "agent"}), err)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

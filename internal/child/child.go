@@ -51,13 +51,14 @@ type Agent struct {
 }
 
 // Start starts a child, and again whenever it ends, until Close. args go
-// before the flags that are the supervisor's.
+// before the flags that are the supervisor's. A path without a slash would be
+// looked for on the PATH.
 func Start(path string, args []string, log *slog.Logger) *Agent {
 	ctx, end := context.WithCancel(context.Background())
 	a := &Agent{path: path, args: args, log: log.With("agent", path), end: end, reason: errors.New("is starting")}
-	ready := make(chan struct{})
-	a.work.Go(func() { a.keep(ctx, ready) })
-	<-ready
+	tried := make(chan struct{})
+	a.work.Go(func() { a.keep(ctx, sync.OnceFunc(func() { close(tried) })) })
+	<-tried
 	return a
 }
 
@@ -94,24 +95,32 @@ func (a *Agent) Process() int {
 	return a.pid
 }
 
-// keep runs one child after the other. The thread stays this goroutine's:
+// keep runs one child after the other; tried is called once the first one runs
+// or the log says why not. The thread stays this goroutine's:
 // the kernel ends a child when the thread that started it ends.
-func (a *Agent) keep(ctx context.Context, ready chan struct{}) {
+func (a *Agent) keep(ctx context.Context, tried func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer tried()
 	var pause time.Duration
+	said := "" // of the last failure: the log has it once
 	for {
 		began := time.Now()
-		err := a.once(ctx, ready)
-		ready = nil
+		err := a.once(ctx, tried)
 		if ctx.Err() != nil {
 			return
 		}
 		if time.Since(began) >= maxPause {
-			pause = 0
+			pause, said = 0, ""
 		}
 		pause = next(pause)
-		a.log.Warn("GPU agent does not run", "error", err, "next_try", pause.String())
+		level := slog.LevelWarn
+		if err.Error() == said {
+			level = slog.LevelDebug
+		}
+		said = err.Error()
+		a.log.Log(ctx, level, "GPU agent does not run", "error", err, "next_try", pause.String())
+		tried()
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -124,15 +133,9 @@ func (a *Agent) keep(ctx context.Context, ready chan struct{}) {
 // next is the pause after one.
 func next(pause time.Duration) time.Duration { return min(max(2*pause, minPause), maxPause) }
 
-// once runs one child to its end. ready is closed, unless nil, once Dial may
-// be tried.
-func (a *Agent) once(ctx context.Context, ready chan struct{}) (err error) {
-	tell := sync.OnceFunc(func() {
-		if ready != nil {
-			close(ready)
-		}
-	})
-	defer func() { a.set(nil, 0, err); tell() }()
+// once runs one child to its end; running is called while it runs.
+func (a *Agent) once(ctx context.Context, running func()) (err error) {
+	defer func() { a.set(nil, 0, err) }()
 	ours, theirs, err := pair()
 	if err != nil {
 		return err
@@ -152,7 +155,7 @@ func (a *Agent) once(ctx context.Context, ready chan struct{}) (err error) {
 	}
 	a.set(ours, cmd.Process.Pid, nil)
 	a.log.Info("GPU agent runs", "pid", cmd.Process.Pid)
-	tell()
+	running()
 	err = cmd.Wait()
 	lines.flush()
 	if err == nil {

@@ -87,7 +87,9 @@ func (r *record) String() string {
 	return r.text.String()
 }
 
-func (r *record) log() *slog.Logger { return slog.New(slog.NewTextHandler(r, nil)) }
+func (r *record) log() *slog.Logger {
+	return slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
 
 // started is a supervised child of a role.
 func started(t *testing.T, as string, r *record) *Agent {
@@ -178,6 +180,9 @@ func TestChildThatCannotRun(t *testing.T) {
 			t.Errorf("the log misses %q: %s", want, r.String())
 		}
 	}
+	if n := strings.Count(r.String(), `level=WARN msg="GPU agent does not run"`); n != 1 {
+		t.Errorf("%d warnings of the same: %s", n, r.String())
+	}
 	if _, err := a.Dial(t.Context()); err == nil || !strings.Contains(err.Error(), "127") {
 		t.Errorf("a connection to a child that has died: %v", err)
 	}
@@ -265,7 +270,7 @@ func TestPause(t *testing.T) {
 // a line without end is cut.
 func TestLines(t *testing.T) {
 	var r record
-	l := lines{log: r.log()}
+	l := lines{log: slog.New(slog.NewTextHandler(&r, nil))}
 	for _, piece := range []string{"{\"level\":\"DEB", "UG\",\"msg\":\"quiet\"}\n{\"msg\":\"no level\"}\nplain", " words\n\n", strings.Repeat("x", 3*maxLine), "\n", "last"} {
 		if n, err := l.Write([]byte(piece)); n != len(piece) || err != nil {
 			t.Fatal(n, err)
