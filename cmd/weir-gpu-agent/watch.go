@@ -55,7 +55,7 @@ func (w *watchService) Watch(r *gpuv1.WatchRequest, stream grpc.ServerStreamingS
 	}
 	if w.watchers.Add(1) > maxWatchers {
 		w.watchers.Add(-1)
-		return status.Errorf(codes.ResourceExhausted, "more than %d watchers", maxWatchers)
+		return status.Errorf(codes.Unavailable, "more than %d watchers", maxWatchers)
 	}
 	defer w.watchers.Add(-1)
 	period := r.GetPeriod().AsDuration()
