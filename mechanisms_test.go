@@ -35,7 +35,7 @@ func TestMechanismsAreHeld(t *testing.T) {
 	}
 	tests := testNames(t)
 	rows := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^\| ([QPVTEH]\d+) \| (.+) \|$`).FindAllStringSubmatch(held, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| ([QPVTEHO]\d+) \| (.+) \|$`).FindAllStringSubmatch(held, -1) {
 		rows[m[1]] = true
 		for name := range strings.SplitSeq(m[2], ", ") {
 			if !tests[name] {
