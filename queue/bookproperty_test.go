@@ -50,6 +50,52 @@ func TestBookCountsEveryBookingOnce(t *testing.T) {
 	})
 }
 
+// Where a page has room is found as by its definition: from the last cell back.
+func TestRoomIsAfterTheLastFullCell(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b, now := newBook(), time.Duration(0)
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			now += time.Duration(rapid.IntRange(0, 9000).Draw(t, "ms")) * ms
+			b.pass(now)
+			a := enquire(now, fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "tenant")))
+			a.first = now + time.Duration(rapid.IntRange(0, 5000).Draw(t, "first"))*ms
+			a.rate = rapid.Float64Range(0.01, 100).Draw(t, "rate of the class")
+			for range rapid.IntRange(0, 300).Draw(t, "times") {
+				b.add(now, a)
+			}
+			first := now + time.Duration(rapid.IntRange(0, 20000).Draw(t, "after"))*ms
+			from := first + time.Duration(rapid.IntRange(0, 70000).Draw(t, "from"))*ms
+			rate := rapid.SampledFrom([]float64{0, 0.01, 1, 10, 50, 95, 1e3, 1e9}).Draw(t, "rate")
+			even := rapid.Bool().Draw(t, "even")
+			got, want := b.room(&b.all, now, first, from, rate, even), roomFromTheEnd(b, now, first, from, rate, even)
+			if got != want {
+				t.Fatalf("room at %v, want %v, of %d bookings", got, want, b.all.total)
+			}
+		}
+	})
+}
+
+func roomFromTheEnd(b *book, now, first, from time.Duration, rate float64, even bool) time.Duration {
+	c, cell, low := &b.all, int(now/b.width)+cells-1, int(from/b.width)
+	until, later := c.total+1, 0 // until the end of the cell, with the new one; in the cell after it
+	for ; cell >= low; cell-- {
+		end := time.Duration(cell+1) * b.width
+		if float64(until) > rate*(end-first).Seconds() {
+			even = true
+			break
+		}
+		later = int(c.cells[cell%cells])
+		until -= later
+	}
+	if even {
+		from = max(from, plus(first, seconds(float64(until+later)/rate)))
+	}
+	for cell = int(from / b.width); from <= now+b.cfg.Max && float64(c.cells[cell%cells]) > rate*b.width.Seconds(); cell++ {
+		from = time.Duration(cell+1) * b.width
+	}
+	return from
+}
+
 func checkBook(t *rapid.T, b *book, made uint64) {
 	undue, flows, ended, open := 0, 0, uint64(0), 0
 	for c := range b.flows {
