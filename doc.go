@@ -23,6 +23,9 @@
 //	                     (modelsim), the simulator that plays it and the cores in virtual time
 //	          cmd/weir   the keys: flags, wiring, signals
 //
+// cmd/weir-gpu-agent is a hut of its own, on GPU nodes: it holds the libraries
+// that can end a process (gpu/dcgm, gpu/nvml) and tells gpu/agent what it sees.
+//
 // Everything that decides is a core: a state machine whose methods take now
 // and return what follows. No goroutine, timer, channel, log or metric lives
 // inside. A shell gives a core its clock, its goroutines and its wire.
