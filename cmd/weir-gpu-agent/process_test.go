@@ -23,7 +23,7 @@ import (
 const busy = "gpus: 8\npoints: [{at: 0s, util: 90%}]\n"
 
 // process starts an agent as a process of its own.
-func process(t *testing.T, socket string, files []*os.File, args ...string) (*exec.Cmd, *bytes.Buffer) {
+func process(t testing.TB, socket string, files []*os.File, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "curve.yaml")
 	if err := os.WriteFile(script, []byte(busy), 0o600); err != nil {

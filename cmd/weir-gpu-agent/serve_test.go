@@ -36,7 +36,7 @@ import (
 )
 
 // shortDir is a folder whose name is short enough for a socket.
-func shortDir(t *testing.T) string {
+func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gpu")
 	if err != nil {

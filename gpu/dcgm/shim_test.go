@@ -76,12 +76,12 @@ func compile(dir string, flags ...string) error {
 
 // shim is the library of this process.
 type shim struct {
-	t    *testing.T
+	t    testing.TB
 	path string
 	log  bytes.Buffer // of the driver, where it runs in this goroutine
 }
 
-func newShim(t *testing.T) *shim {
+func newShim(t testing.TB) *shim {
 	t.Helper()
 	s := &shim{t: t, path: os.Getenv(envShim)}
 	if s.path == "" {
