@@ -35,6 +35,7 @@
 //	status, reason, sentence for the client   admission/reasontable.go (one table)
 //	who waits, who goes first, for how long   queue/
 //	what is charged when                      quota/, admission
+//	how full a pool is, and by whose word     gpu/, docs/telemetry.md; /debug/gpu of a running weir
 //	what a policy does to a load              weir simulate: internal/simulate, examples/scenarios
 //	an id such as Q2                          docs/mechanisms.md
 //	a number, its unit, its meaning           docs/policy.md; policy/rooms.go, rules.go, traffic.go, identity.go
