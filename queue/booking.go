@@ -47,7 +47,7 @@ const (
 // booked beyond Max. Memory: 24 bytes a slot, at most quanta slots a flow, and
 // no more bookings over all than the drain rate clears in Max + Grace. Each
 // operation is O(log n) in the number of flows; a new booking walks over
-// 3*cells counters at most, thrice those of its hint as a rule, and allocates only for a flow that has none.
+// 3*cells counters at most, and allocates only for a flow that has none.
 type book struct {
 	cfg    Booking
 	width  time.Duration // of a cell
@@ -62,12 +62,14 @@ type book struct {
 // counts are the bookings not yet due, by the cell in which they will be.
 type counts struct {
 	total int
+	top   int          // no cell after it has had a booking
 	cells [cells]int32 // a ring
 }
 
 func (c *counts) add(cell int, n int32) {
 	c.cells[cell%cells] += n
 	c.total += int(n)
+	c.top = max(c.top, cell)
 }
 
 // page is the part of the book of one class of a group.
@@ -206,25 +208,24 @@ func (b *book) share(e *enquiry) float64 {
 }
 
 // room is the first instant not before from at which one more booking leaves c
-// nowhere fuller than rate. Even also spreads the bookings inside the cell. It
-// walks no further than to where rate clears all bookings: c is not fuller there.
+// nowhere fuller than rate. Even also spreads the bookings inside the cell.
+// The search goes back from the last cell with bookings, or from where rate has
+// cleared them all: beyond both, nothing is fuller.
 func (b *book) room(c *counts, now, first, from time.Duration, rate float64, even bool) time.Duration {
-	cell, upto := int(now/b.width), int(from/b.width)
-	low, cleared := upto, plus(first, seconds(float64(c.total+1)/rate))
-	last := min(cell+cells-1, int(cleared/b.width)+1)
-	until, n := 1, 1 // bookings with the new one: until the end of the cell, and of upto
-	for ; cell <= last; cell++ {
-		until += int(c.cells[cell%cells])
-		if cell <= upto {
-			n = until
-		}
+	low, cleared := int(from/b.width), plus(first, seconds(float64(c.total+1)/rate))
+	cell := min(int(now/b.width)+cells-1, max(c.top, int(cleared/b.width)+1))
+	until, later := c.total+1, 0 // until the end of the cell, with the new one; in the cell after it
+	for ; cell >= low; cell-- {
 		end := time.Duration(cell+1) * b.width
-		if cell >= low && float64(until) > rate*(end-first).Seconds() {
-			n, upto, even = until, cell+1, true
+		if float64(until) > rate*(end-first).Seconds() {
+			even = true
+			break
 		}
+		later = int(c.cells[cell%cells])
+		until -= later
 	}
 	if even {
-		from = max(from, plus(first, seconds(float64(n)/rate)))
+		from = max(from, plus(first, seconds(float64(until+later)/rate)))
 	}
 	most := rate * b.width.Seconds()
 	for cell = int(from / b.width); from <= now+b.cfg.Max && float64(c.cells[cell%cells]) > most; cell++ {

@@ -50,7 +50,7 @@ func TestBookCountsEveryBookingOnce(t *testing.T) {
 	})
 }
 
-// Where a page has room is found as by its definition: from the last cell back.
+// Where a page has room is found as by its definition: over all cells, from the last one back.
 func TestRoomIsAfterTheLastFullCell(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, now := newBook(), time.Duration(0)
