@@ -20,7 +20,7 @@ func TestHintsAreTrue(t *testing.T) {
 		for _, length := range []int{50, 200} {
 			for _, lasts := range []time.Duration{time.Second, 10 * time.Second} {
 				for _, unmarked := range []bool{false, true} {
-					if unmarked && lasts == time.Second {
+					if unmarked && (lasts == time.Second || length == 50 && Seeds(0, 1) == 0) {
 						continue
 					}
 					c := pulseOf(rate, length)
@@ -28,8 +28,12 @@ func TestHintsAreTrue(t *testing.T) {
 					o := c.run()
 					name := fmt.Sprintf("%.0f/s for %v, length %d, unmarked %t: %v", rate, lasts, length, unmarked, o)
 					t.Log(name)
-					if o.letIn() < 0.9 {
-						t.Errorf("%s: let in at the first return, want 0.9", name)
+					least := 0.9
+					if !unmarked && lasts > time.Second {
+						least = 0.99 // what newcomers leave free, see rest
+					}
+					if o.letIn() < least {
+						t.Errorf("%s: let in at the first return, want %g", name, least)
 					}
 					if o.back > 100 && median(o.off) > 0.25 {
 						t.Errorf("%s: off by more than 0.25", name)
@@ -56,7 +60,7 @@ func TestHintsAreTrue(t *testing.T) {
 func TestPulseIsServedWithinFiveSeconds(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{50, 200} {
-		for seed := range uint64(3) {
+		for seed := range Seeds(1, 8) {
 			c := pulseOf(1500, length)
 			c.seed = seed
 			if o := c.run(); o.within5() < 0.95 || o.firstOf(policy.Critical) < 0.99 {
