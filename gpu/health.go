@@ -37,14 +37,19 @@ func (h Health) Out() bool { return h >= Faulty }
 // FatalXID names the XIDs after which a GPU is of no use until somebody
 // resets it, drains the node or replaces the board, by NVIDIA's catalogue
 // (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid Errors with the Xid
-// Catalog"). Every other code is a note: those of applications (13, 31, 43,
-// 45, 68, 109), which leave the GPU healthy (NVIDIA's own k8s-device-plugin
-// passes over the same six), those that record a repair (63, 92), the ECC
-// error that was contained (94: the process ends, the GPU works on), a change
-// of the recovery action (154: it is also logged when there is none any more),
-// and codes that are newer than this table.
+// Catalog"): those whose immediate action is to reset the GPU or to restart
+// the machine, and those that need a look at registers which telemetry does
+// not have (48, 74). Every other code is a note: those of applications (13,
+// 31, 43, 45, 68, 109), which leave the GPU healthy (NVIDIA's own
+// k8s-device-plugin passes over the same six), those that record a repair (63,
+// 92, 156), the ECC error that was contained (94: the process ends, the GPU
+// works on), NVLink's 144 to 149, whose number alone does not tell the fatal
+// ones, a change of the recovery action (154: it is also logged when there is
+// none any more), and codes that are newer than this table.
 func FatalXID(code int) (what string, fatal bool) {
 	switch code {
+	case 46:
+		what = "GPU stopped processing"
 	case 48:
 		what = "double bit ECC error"
 	case 62:
@@ -57,12 +62,24 @@ func FatalXID(code int) (what string, fatal bool) {
 		what = "GPU has fallen off the bus"
 	case 95:
 		what = "uncontained ECC error"
+	case 110:
+		what = "security fault"
 	case 119:
 		what = "GSP RPC timeout"
 	case 120:
 		what = "GSP error"
+	case 136:
+		what = "NVLink training failed"
 	case 140:
 		what = "unrecovered ECC error"
+	case 143:
+		what = "GPU cannot be initialized"
+	case 150:
+		what = "NVLink controller hung"
+	case 155:
+		what = "NVLink error found by software"
+	case 158:
+		what = "fatal timeout"
 	}
 	return what, what != ""
 }

@@ -8,12 +8,12 @@ import (
 )
 
 func TestFatalXIDs(t *testing.T) {
-	for _, code := range []int{48, 62, 64, 74, 79, 95, 119, 120, 140} {
+	for _, code := range []int{46, 48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 150, 155, 158} {
 		if what, fatal := gpu.FatalXID(code); !fatal || what == "" {
 			t.Errorf("XID %d is not fatal", code)
 		}
 	}
-	for _, code := range []int{0, 13, 31, 43, 45, 63, 68, 92, 94, 109, 154, 9999} {
+	for _, code := range []int{0, 13, 31, 43, 45, 63, 68, 92, 94, 109, 144, 149, 154, 156, 9999} {
 		if what, fatal := gpu.FatalXID(code); fatal || what != "" {
 			t.Errorf("XID %d is fatal: %s", code, what)
 		}
