@@ -27,7 +27,7 @@ type Result struct {
 	Hints    HintResult     `json:"hints"`
 	Skipped  int            `json:"skipped,omitempty"`  // lines of traces that were passed over
 	Cut      bool           `json:"cut,omitempty"`      // a trace goes on after the end of its stream; that part was not played
-	Advice   string         `json:"advice,omitempty"`   // said when no policy can help: how much capacity is missing
+	Advice   string         `json:"advice,omitempty"`   // said when no policy can serve all: how much capacity is missing
 	Violated []string       `json:"violated,omitempty"` // invariants that did not hold: always a defect
 	Series   []Sample       `json:"-"`
 

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -237,6 +238,38 @@ func TestAdviceSaysWhatIsMissing(t *testing.T) {
 	} {
 		if r := play(t, c.s, one(120)); r.Advice != c.want {
 			t.Errorf("%s: advice %q, want %q", c.name, r.Advice, c.want)
+		}
+	}
+}
+
+// Where more is offered than the engines carry and some of them idle, for want
+// of seats or because no model uses them, a policy can help.
+func TestAdviceNamesIdlePools(t *testing.T) {
+	t.Parallel()
+	alone := policy.Default()
+	alone.Pools = alone.Pools[:2]
+	alone.Pools[0].Seats.Requests, alone.Pools[1].Seats.Requests = 20, 20
+	alone.Models[0].Pools = alone.Models[0].Pools[:1]
+	for _, c := range []struct {
+		name string
+		p    *policy.Policy
+		busy string
+	}{
+		{"half the seats", one(10), "; but chat-fp16 is 50 % busy while requests are refused, and a policy that sends it more serves more"},
+		{"a pool of no model", alone, "; but chat-dyn is 0 % busy while requests are refused, and a policy that sends it more serves more"},
+		{"all seats", one(20), ""},
+	} {
+		s := places(600, 10*time.Second, service(func(v *Service) { v.Places, v.Time = 20, 100*time.Millisecond }), client(Client{Kind: Obedient, Tries: 1}))
+		s.Arrivals[0].Even = true
+		if len(c.p.Pools) > 1 {
+			s.Engines["chat-dyn"] = s.Engines["chat-fp16"]
+		}
+		verdict := "no policy can help: 600.0"
+		if c.busy != "" {
+			verdict = "no policy can serve all: 600.0"
+		}
+		if r := play(t, s, c.p); !strings.HasPrefix(r.Advice, verdict) || !strings.HasSuffix(r.Advice, " more seats)"+c.busy) {
+			t.Errorf("%s: advice %q, want %s ...%s", c.name, r.Advice, verdict, c.busy)
 		}
 	}
 }

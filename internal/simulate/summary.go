@@ -73,11 +73,12 @@ type engines struct {
 	places  float64   // requests that they then work on
 	lasting float64   // part of the rate that failures leave over the run
 	shares  []float64 // by machine: part of the rate that one request at work stands for
+	whole   []float64 // by machine: its places; 0 if failures befall it, or a reload adds it
 }
 
 func (t *tally) engines(w *world) (e engines) {
 	n := float64(max(t.requests, 1))
-	e.shares = make([]float64, len(w.order))
+	e.shares, e.whole = make([]float64, len(w.order)), make([]float64, len(w.order))
 	for i, m := range w.order {
 		if _, ok := w.policies[0].Pool(m.name); !ok {
 			continue
@@ -87,6 +88,9 @@ func (t *tally) engines(w *world) (e engines) {
 		e.places += places
 		e.lasting += rate * m.lasting()
 		e.shares[i] = rate / places
+		if m.lasting() == 1 {
+			e.whole[i] = places
+		}
 	}
 	e.lasting = ratio(e.lasting, e.rate)
 	for i := range e.shares {
@@ -120,7 +124,8 @@ func (t *tally) utilisation(s *Scenario, shares []float64) (least, most float64)
 }
 
 // advice says so when more was offered over the whole run than the engines
-// carry, by more than chance: then no order of service helps.
+// carry, by more than chance: then no policy serves all. Where a pool idled
+// nevertheless, another policy serves more.
 func (t *tally) advice(w *world, e *engines) string {
 	seconds := w.scenario.Duration.Seconds()
 	carried := e.rate * e.lasting * seconds
@@ -131,8 +136,29 @@ func (t *tally) advice(w *world, e *engines) string {
 	case carried <= 0:
 		return fmt.Sprintf("no policy can help: %.1f requests/s are offered and no engine stands for any part of the run", float64(t.requests)/seconds)
 	}
-	return fmt.Sprintf("no policy can help: %.1f requests/s are offered over the whole run and the engines carry %.1f/s; %.1f/s are missing, %.0f %% more engines (about %.0f more seats)",
-		float64(t.requests)/seconds, carried/seconds, missing/seconds, math.Ceil(100*missing/carried), math.Ceil(e.places*missing/carried))
+	verdict, idle := "no policy can help", t.idle(w, e)
+	if idle != "" {
+		verdict = "no policy can serve all"
+	}
+	return fmt.Sprintf("%s: %.1f requests/s are offered over the whole run and the engines carry %.1f/s; %.1f/s are missing, %.0f %% more engines (about %.0f more seats)%s", verdict,
+		float64(t.requests)/seconds, carried/seconds, missing/seconds, math.Ceil(100*missing/carried), math.Ceil(e.places*missing/carried), idle)
+}
+
+// idle tells of the pools without failures that worked less than four fifths of
+// what they could in the seconds in which requests were refused.
+func (t *tally) idle(w *world, e *engines) (text string) {
+	for i, whole := range e.whole {
+		ran, could := 0.0, 0.0
+		for _, u := range t.windows {
+			if whole > 0 && u.at <= w.scenario.Duration && u.refused > 0 {
+				ran, could = ran+u.worked[i], could+whole
+			}
+		}
+		if ran < 0.8*could {
+			text += fmt.Sprintf("; but %s is %.0f %% busy while requests are refused, and a policy that sends it more serves more", w.order[i].name, 100*ran/could)
+		}
+	}
+	return text
 }
 
 // lasting is the part of the machine that failures leave over the run.

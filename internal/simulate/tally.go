@@ -55,8 +55,9 @@ type classTally struct {
 
 // use is what the machines worked in one second.
 type use struct {
-	at     time.Duration // its end
-	worked []float64     // by machine: seconds that requests ran
+	at      time.Duration // its end
+	worked  []float64     // by machine: seconds that requests ran
+	refused int           // tries
 }
 
 // cell is what happened since the last sample.
@@ -232,7 +233,7 @@ func (t *tally) second(w *world) {
 		worked[i], t.before[i] = m.ran-t.before[i], m.ran
 	}
 	if w.now > 0 {
-		t.windows = append(t.windows, use{w.now, worked})
+		t.windows = append(t.windows, use{w.now, worked, t.cell.refused})
 	}
 	s := Sample{At: w.now, Refused: float64(t.cell.refused)}
 	for i, n := range t.cell.admitted {
