@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -93,27 +95,10 @@ func servePages() {
 func BenchmarkScrape(b *testing.B) {
 	for _, form := range []string{"plain", "gzip"} {
 		b.Run(form, func(b *testing.B) {
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), serveEnv+"=1")
-			in, err := cmd.StdinPipe()
-			if err != nil {
-				b.Fatal(err)
-			}
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				b.Fatal(err)
-			}
-			defer func() { _ = in.Close(); _ = cmd.Wait() }()
-			addr, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				b.Fatal(err)
-			}
+			addr := pageServer(b)
 			targets := make([]*Source, 500)
 			for i := range targets {
-				s, err := New("s", policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://" + strings.TrimSpace(addr) + "/" + form}, nil)
+				s, err := New("s", policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://" + addr + "/" + form}, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -133,6 +118,79 @@ func BenchmarkScrape(b *testing.B) {
 			each := (cpuTime(b) - before).Seconds() / float64(looks)
 			b.ReportMetric(each*1e6, "cpu-µs/look")
 			b.ReportMetric(500*each*100, "%core/500")
+		})
+	}
+}
+
+// pageServer starts servePages as a process and is its address.
+func pageServer(b *testing.B) string {
+	b.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), serveEnv+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	addr, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.TrimSpace(addr)
+}
+
+// BenchmarkPolled is the same as weir does it: 500 targets of 50 pools, each
+// looked at once a second by a goroutine that sleeps in between. Waking up is
+// in it, which BenchmarkScrape has not; the goal is 10 % of a core.
+func BenchmarkPolled(b *testing.B) {
+	for _, form := range []string{"plain", "gzip"} {
+		b.Run(form, func(b *testing.B) {
+			addr := pageServer(b)
+			var gauges []*gpu.Gauge
+			for pool := range 50 {
+				var targets []gpu.Target
+				var infos []gpu.SourceInfo
+				for i := range 10 {
+					s, err := New(fmt.Sprint("s", i), policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://" + addr + "/" + form}, nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					target := gpu.Target{Source: s, Every: time.Second}
+					targets, infos = append(targets, target), append(infos, target.Info())
+				}
+				g := gpu.NewGauge(policy.Default().Gauge, infos, time.Now())
+				p := gpu.StartPoller(g, targets, uint64(pool), slog.New(slog.DiscardHandler))
+				defer p.Close()
+				gauges = append(gauges, g)
+				time.Sleep(20 * time.Millisecond) // spread over the second
+			}
+			looks := func() (n, missed uint64) {
+				for _, g := range gauges {
+					for _, s := range g.Reading().Sources {
+						n, missed = n+s.Samples, missed+s.Missed
+					}
+				}
+				return n, missed
+			}
+			before, start := cpuTime(b), time.Now()
+			first, _ := looks()
+			for b.Loop() {
+				time.Sleep(time.Second)
+			}
+			spent, wall := cpuTime(b)-before, time.Since(start)
+			last, missed := looks()
+			if rate := float64(last-first) / wall.Seconds(); missed > 0 || rate < 450 {
+				b.Fatalf("%d missed, %.0f looks a second", missed, rate)
+			}
+			b.ReportMetric(100*spent.Seconds()/wall.Seconds(), "%core/500")
+			b.ReportMetric(float64(spent.Microseconds())/float64(last-first), "cpu-µs/look")
 		})
 	}
 }
