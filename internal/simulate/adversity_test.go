@@ -100,7 +100,7 @@ func TestClockStepsMoveNoWait(t *testing.T) {
 // all of them are served, and it gets what they leave (P2).
 func TestOneRogueAmongAHundred(t *testing.T) {
 	t.Parallel()
-	s := duel(150, 2000, func(a *Arrival) {
+	s := duel(150, 1000, func(a *Arrival) {
 		a.Clients = []Client{{Share: 1, Kind: Stubborn, Every: 20 * time.Millisecond, Tries: 10, Patience: time.Second}}
 	})
 	s.Arrivals[0].Tenants.Count = 100
