@@ -20,7 +20,7 @@ func TestHintsAreTrue(t *testing.T) {
 		for _, length := range []int{50, 200} {
 			for _, lasts := range []time.Duration{time.Second, 10 * time.Second} {
 				for _, unmarked := range []bool{false, true} {
-					if unmarked && (lasts == time.Second || length == 50 && Seeds(0, 1) == 0) {
+					if unmarked && (lasts == time.Second || length == 50 && Thorough(0, 1) == 0) {
 						continue
 					}
 					c := pulseOf(rate, length)
@@ -60,7 +60,7 @@ func TestHintsAreTrue(t *testing.T) {
 func TestPulseIsServedWithinFiveSeconds(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{50, 200} {
-		for seed := range Seeds(1, 8) {
+		for seed := range Thorough(1, 8) {
 			c := pulseOf(1500, length)
 			c.seed = seed
 			if o := c.run(); o.within5() < 0.95 || o.firstOf(policy.Critical) < 0.99 {

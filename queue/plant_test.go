@@ -168,7 +168,8 @@ func best(c *trial, engines []modelsim.EngineConfig) (b band) {
 		rate float64
 	}
 	var tries []try
-	for n := c.bounds.Min; n <= c.bounds.Max; n = max(n+1, n*103/100) {
+	step := int64(queue.Thorough(106, 103))
+	for n := c.bounds.Min; n <= c.bounds.Max; n = max(n+1, n*step/100) {
 		r, ttft := fixed(c, n, engines)
 		if ttft <= c.bounds.TTFT {
 			tries = append(tries, try{n, r})

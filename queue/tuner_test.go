@@ -29,7 +29,7 @@ func TestTunerFindsTheBest(t *testing.T) {
 			whole, half := best(c, c.engines), best(c, halved(c))
 			t.Logf("best %v, of half the engines %v", whole, half)
 			for _, h := range hears {
-				for seed := range queue.Seeds(1, 4) {
+				for seed := range queue.Thorough(1, 4) {
 					var tuner queue.Tuner
 					tuner.Configure(c.bounds)
 					p := newPlant(seed, c.draw, c.engines...)
