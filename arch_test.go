@@ -43,7 +43,7 @@ var arrows = map[string]room{
 	"quota/memstore":           {[]string{"quota", "policy"}, nil, "a store adapts the ledger"},
 	"quota/redisstore":         {[]string{"quota", "quota/memstore", "policy"}, []string{"github.com/redis/go-redis/v9/..."}, "a store adapts the ledger to Redis; while Redis is away it counts in memory"},
 	"quota/storetest":          {[]string{"quota", "policy"}, nil, "the suite that every store runs"},
-	"gpu/scrape":               {[]string{"gpu", "policy"}, yaml, "a source reads text over HTTP, and from a file which endpoint a GPU serves"},
+	"gpu/scrape":               {[]string{"gpu", "policy"}, append([]string{"github.com/klauspost/compress/..."}, yaml...), "a source reads text over HTTP, plain or gzip, and from a file which endpoint a GPU serves"},
 	"gpu/cgroup":               {[]string{"gpu", "policy"}, nil, "a source reads weir's own control group"},
 	"gpu/script":               {[]string{"gpu", "policy"}, yaml, "a source reads a YAML curve"},
 	"gpu/library":              {[]string{"gpu"}, nil, "keeps a C library that may hang at arm's length"},

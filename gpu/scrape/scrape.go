@@ -14,10 +14,10 @@ package scrape
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/klauspost/compress/gzip"
 	"io"
 	"mime"
 	"net/http"
