@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,30 +14,12 @@ import (
 	"github.com/weirproxy/weir/internal/envoytest"
 )
 
-// transcript is a child's output, readable while it grows.
-type transcript struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *transcript) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *transcript) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
 // TestDemo runs `DEMO_HOLD=1 weir demo` as a user would: the show, the summary,
 // then every line that it prints is pasted into a shell; Ctrl-C ends all.
 func TestDemo(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer stop()
-	out, dir := &transcript{}, envoytest.Dir(t)
+	out, dir := &envoytest.Log{}, envoytest.Dir(t)
 	cmd := exec.CommandContext(ctx, envoytest.Weir(t), "demo", "--short", "--envoy", newest(t).Path)
 	cmd.Env = append(os.Environ(), "DEMO_HOLD=1", "TMPDIR="+dir)
 	cmd.Stdout, cmd.Stderr = out, out

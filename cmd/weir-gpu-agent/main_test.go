@@ -4,7 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 )
@@ -60,22 +59,6 @@ func TestFlags(t *testing.T) {
 			if _, ok := err.(usageError); !ok {
 				t.Errorf("%q: %T is not exit code 2", line, err)
 			}
-		}
-	}
-}
-
-// eventually asks until fine is, for a while.
-func eventually(t *testing.T, what string, fine func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(time.Minute)
-	defer limit.Stop()
-	for !fine() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/gpu/agent"
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -71,24 +72,24 @@ func TestAgentKilledAndPaused(t *testing.T) {
 	reading := gauge(t, s)
 	follows := func() bool { p, stale := reading(); return !stale && p > 0.85 }
 	neutral := func() bool { p, stale := reading(); return stale && math.Abs(p-0.5) < 0.01 }
-	eventually(t, "pressure follows the agent", follows)
+	envoytest.Eventually(t, time.Minute, "pressure follows the agent", follows)
 	for range 2 {
 		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "pressure is neutral while the agent is stopped", neutral)
+		envoytest.Eventually(t, time.Minute, "pressure is neutral while the agent is stopped", neutral)
 		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "pressure follows the agent that goes on", follows)
+		envoytest.Eventually(t, time.Minute, "pressure follows the agent that goes on", follows)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	eventually(t, "pressure is neutral while there is no agent", neutral)
+	envoytest.Eventually(t, time.Minute, "pressure is neutral while there is no agent", neutral)
 	process(t, socket, nil)
-	eventually(t, "pressure follows the new agent", follows)
+	envoytest.Eventually(t, time.Minute, "pressure follows the new agent", follows)
 }
 
 // TERM ends an agent within two seconds, with exit code 0.
@@ -96,7 +97,7 @@ func TestTerm(t *testing.T) {
 	socket := "unix:" + filepath.Join(shortDir(t), "s")
 	cmd, said := process(t, socket, nil)
 	s := watching(t, agent.Config{Address: socket})
-	eventually(t, "a look", func() bool { _, err := s.Sample(t.Context()); return err == nil })
+	envoytest.Eventually(t, time.Minute, "a look", func() bool { _, err := s.Sample(t.Context()); return err == nil })
 	began := time.Now()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

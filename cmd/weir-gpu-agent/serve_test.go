@@ -31,6 +31,7 @@ import (
 	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/gpu/agent"
 	"github.com/weirproxy/weir/gpu/scrape"
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 	gpuv1 "github.com/weirproxy/weir/proto/gpu/v1"
 )
@@ -149,7 +150,7 @@ func TestWatchers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all watch", func() bool { return h.watch.watchers.Load() == watchers+1 })
+	envoytest.Eventually(t, time.Minute, "all watch", func() bool { return h.watch.watchers.Load() == watchers+1 })
 	for n := uint64(1); ; n++ { // n is on the board; the next when all have seen it
 		for range watchers {
 			if got := <-heard; got != n {
@@ -182,7 +183,7 @@ func TestPeriod(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	eventually(t, "a first look", func() bool { s, _, _ := h.watch.board.newest(); return s != nil })
+	envoytest.Eventually(t, time.Minute, "a first look", func() bool { s, _, _ := h.watch.board.newest(); return s != nil })
 	stream, err := gpuv1.NewAgentClient(conn).Watch(t.Context(), &gpuv1.WatchRequest{Period: durationpb.New(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +206,7 @@ func TestTextIsReadAsDCGMExporters(t *testing.T) {
 	socket := filepath.Join(shortDir(t), "s")
 	h := served(t, options{listen: "unix:" + socket, metrics: "127.0.0.1:0"}, fixed(cards8()))
 	url := "http://" + h.pages.Addr().String()
-	eventually(t, "ready", func() bool { return send(t, &http.Transport{}, mustRequest(t, url+"/readyz"), "") == http.StatusOK })
+	envoytest.Eventually(t, time.Minute, "ready", func() bool { return send(t, &http.Transport{}, mustRequest(t, url+"/readyz"), "") == http.StatusOK })
 	text, err := scrape.New("text", policy.TelemetrySource{Kind: policy.KindDCGMExporter, URL: url + "/metrics"}, nil)
 	if err != nil {
 		t.Fatal(err)

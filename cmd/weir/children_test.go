@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -9,31 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
-
-// lockedLog is a log that goroutines write and a test reads.
-type lockedLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // dcgmPolicy has pools that each look at an agent of weir's own.
 func dcgmPolicy(agent string, every ...time.Duration) *policy.Policy {
@@ -68,27 +49,12 @@ func scriptedAgent(t *testing.T) string {
 	return filepath.Join(dir, "agent")
 }
 
-func within(t *testing.T, what string, fine func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(time.Minute)
-	defer limit.Stop()
-	for !fine() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 // Kind dcgm: pools share one child, a killed child is replaced and pressure
 // goes by the stale rule meanwhile; a reload that wants it quicker starts it
 // anew, one that does not want it ends it.
 func TestAgentAsAChild(t *testing.T) {
 	agent := scriptedAgent(t)
-	var log lockedLog
+	var log envoytest.Log
 	g := newGauges(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(g.close)
 	if err := g.swap(dcgmPolicy(agent, 200*time.Millisecond, 100*time.Millisecond)); err != nil {
@@ -102,8 +68,8 @@ func TestAgentAsAChild(t *testing.T) {
 			return !stale && g.reading(pool).Pressure(now) > 0.85
 		}
 	}
-	within(t, "pool0 follows the child", follows("pool0"))
-	within(t, "pool1 follows the child", follows("pool1"))
+	envoytest.Eventually(t, time.Minute, "pool0 follows the child", follows("pool0"))
+	envoytest.Eventually(t, time.Minute, "pool1 follows the child", follows("pool1"))
 	if n := strings.Count(log.String(), "GPU agent runs"); n != 1 {
 		t.Errorf("%d children for one binary: %s", n, log.String())
 	}
@@ -114,12 +80,12 @@ func TestAgentAsAChild(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "neutral without a child", func() bool {
+	envoytest.Eventually(t, time.Minute, "neutral without a child", func() bool {
 		now := time.Now()
 		_, stale := g.reading("pool1").Age(now)
 		return stale
 	})
-	within(t, "pool1 follows the next child", follows("pool1"))
+	envoytest.Eventually(t, time.Minute, "pool1 follows the next child", follows("pool1"))
 	second := process()
 	if second == first || second == 0 {
 		t.Errorf("process %d after %d", second, first)
@@ -130,7 +96,7 @@ func TestAgentAsAChild(t *testing.T) {
 	if third := process(); third == second || syscall.Kill(second, 0) == nil {
 		t.Errorf("process %d after %d, which must be gone", third, second)
 	}
-	within(t, "pool0 follows the slower child", follows("pool0"))
+	envoytest.Eventually(t, time.Minute, "pool0 follows the slower child", follows("pool0"))
 	last := process()
 	if err := g.swap(policy.Default()); err != nil {
 		t.Fatal(err)
@@ -144,7 +110,7 @@ func TestAgentAsAChild(t *testing.T) {
 // the stale rule.
 func TestAgentIsMissing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir-gpu-agent")
-	var log lockedLog
+	var log envoytest.Log
 	g := newGauges(slog.New(slog.NewTextHandler(&log, nil)))
 	t.Cleanup(g.close)
 	p := dcgmPolicy(path, time.Second)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/weirproxy/weir/internal/envoytest"
 )
 
 // The roles that the test binary plays beside the test.
@@ -112,21 +114,6 @@ func greeting(t *testing.T, a *Agent) string {
 	return strings.TrimSpace(string(said))
 }
 
-func eventually(t *testing.T, what string, fine func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.NewTimer(30 * time.Second)
-	defer limit.Stop()
-	for !fine() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("not within 30s: %s", what)
-		}
-	}
-}
-
 // gone: the process has ended and was waited for.
 func gone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
@@ -139,7 +126,7 @@ func TestConnectionsAreHandedOver(t *testing.T) {
 			t.Fatalf("%q, want %q", got, want)
 		}
 	}
-	eventually(t, "the child's log", func() bool {
+	envoytest.Eventually(t, 30*time.Second, "the child's log", func() bool {
 		return strings.Contains(r.String(), `level=ERROR msg="GPU agent: hello"`) && strings.Contains(r.String(), "cards=8")
 	})
 	pid := a.Process()
@@ -160,7 +147,7 @@ func TestKilledChildIsStartedAgain(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another child", func() bool {
+	envoytest.Eventually(t, 30*time.Second, "another child", func() bool {
 		said := greeting(t, a)
 		return said != "" && !strings.HasPrefix(said, strconv.Itoa(first)+" ")
 	})
@@ -174,7 +161,7 @@ func TestKilledChildIsStartedAgain(t *testing.T) {
 func TestChildThatCannotRun(t *testing.T) {
 	var r record
 	a := started(t, roleDies, &r)
-	eventually(t, "three tries", func() bool { return strings.Count(r.String(), "GPU agent does not run") >= 3 })
+	envoytest.Eventually(t, 30*time.Second, "three tries", func() bool { return strings.Count(r.String(), "GPU agent does not run") >= 3 })
 	for _, want := range []string{"symbol lookup error", "exit status 127", "next_try=500ms", "next_try=1s", "next_try=2s"} {
 		if !strings.Contains(r.String(), want) {
 			t.Errorf("the log misses %q: %s", want, r.String())
@@ -237,7 +224,7 @@ func TestChildEndsWithWeir(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = weir.Wait()
-	eventually(t, "the child ends", func() bool { return gone(pid) || zombie(pid) })
+	envoytest.Eventually(t, 30*time.Second, "the child ends", func() bool { return gone(pid) || zombie(pid) })
 }
 
 // zombie: ended, and not yet waited for by whoever inherits it.

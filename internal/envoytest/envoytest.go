@@ -86,14 +86,14 @@ func EachEnvoy(t *testing.T, fn func(t *testing.T, b Binary)) {
 // Process is a child that the test owns.
 type Process struct {
 	cmd  *exec.Cmd
-	log  *logTail
+	log  *Log
 	done chan struct{}
 }
 
 // start runs a command and ends it with the test.
 func start(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{cmd: cmd, log: &logTail{}, done: make(chan struct{})}
+	p := &Process{cmd: cmd, log: &Log{}, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", name, err)
@@ -139,13 +139,14 @@ func (p *Process) Log() string { return p.log.String() }
 // Pid is the process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// logTail keeps the last 64 KiB of output.
-type logTail struct {
+// Log keeps the last 64 KiB of output, to be read while it grows. The zero
+// value is empty; safe for concurrent use.
+type Log struct {
 	mu  sync.Mutex
 	buf []byte
 }
 
-func (l *logTail) Write(p []byte) (int, error) {
+func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.buf = append(l.buf, p...)
@@ -155,7 +156,7 @@ func (l *logTail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (l *logTail) String() string {
+func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return string(bytes.Clone(l.buf))
