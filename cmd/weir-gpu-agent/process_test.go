@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/gpu/agent"
+	"github.com/weirproxy/weir/gpu/sourcetest"
 	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
@@ -96,7 +97,7 @@ func TestAgentKilledAndPaused(t *testing.T) {
 func TestTerm(t *testing.T) {
 	socket := "unix:" + filepath.Join(shortDir(t), "s")
 	cmd, said := process(t, socket, nil)
-	s := watching(t, agent.Config{Address: socket})
+	s := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: socket})
 	envoytest.Eventually(t, time.Minute, "a look", func() bool { _, err := s.Sample(t.Context()); return err == nil })
 	began := time.Now()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -131,7 +132,7 @@ func TestHandedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		s := watching(t, agent.Config{Dial: handOver(socket)})
+		s := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Dial: handOver(socket)})
 		if got, err := s.Sample(t.Context()); err != nil || len(got.Cards) != 8 {
 			t.Fatalf("%d cards, %v", len(got.Cards), err)
 		}

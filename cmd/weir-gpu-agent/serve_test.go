@@ -31,6 +31,7 @@ import (
 	"github.com/weirproxy/weir/gpu"
 	"github.com/weirproxy/weir/gpu/agent"
 	"github.com/weirproxy/weir/gpu/scrape"
+	"github.com/weirproxy/weir/gpu/sourcetest"
 	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 	gpuv1 "github.com/weirproxy/weir/proto/gpu/v1"
@@ -70,17 +71,6 @@ func served(t *testing.T, o options, r reader) *house {
 		}
 	})
 	return h
-}
-
-func watching(t *testing.T, cfg agent.Config) *agent.Source {
-	t.Helper()
-	cfg.Name = "node"
-	s, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
 }
 
 // cards8 are eight GPUs with every figure, one of them with MIG instances.
@@ -216,7 +206,7 @@ func TestTextIsReadAsDCGMExporters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byStream, err := watching(t, agent.Config{Address: "unix:" + socket}).Sample(t.Context())
+	byStream, err := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + socket}).Sample(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,11 +352,11 @@ func TestProofs(t *testing.T) {
 		"plain text":            {nil, "right", false, 400},
 		"another server's name": {&policy.ClientTLS{CA: in("ca.pem"), Cert: in("client.pem"), Key: in("client.key"), ServerName: "else.example"}, "right", false, 0},
 	} {
-		cfg := agent.Config{Address: h.streams.Addr().String(), TLS: tt.tls}
+		cfg := agent.Config{Name: "node", Address: h.streams.Addr().String(), TLS: tt.tls}
 		if tt.token != "" {
 			cfg.Token = policy.NewSecret("", tt.token)
 		}
-		got, err := watching(t, cfg).Sample(t.Context())
+		got, err := sourcetest.Open(t, agent.New, cfg).Sample(t.Context())
 		if (err == nil) != tt.fine || len(got.Cards) > 0 != tt.fine {
 			t.Errorf("%s: stream: %d cards, %v", name, len(got.Cards), err)
 		}
@@ -391,8 +381,8 @@ func TestProofs(t *testing.T) {
 	}
 	all := &policy.ClientTLS{CA: in("ca.pem"), Cert: in("client.pem"), Key: in("client.key")}
 	for _, token := range []string{"", "right"} {
-		cfg := agent.Config{Address: h.streams.Addr().String(), TLS: all, Token: policy.NewSecret("", token)}
-		if _, err := watching(t, cfg).Sample(t.Context()); err == nil {
+		cfg := agent.Config{Name: "node", Address: h.streams.Addr().String(), TLS: all, Token: policy.NewSecret("", token)}
+		if _, err := sourcetest.Open(t, agent.New, cfg).Sample(t.Context()); err == nil {
 			t.Errorf("token %q is right while the file is empty", token)
 		}
 	}

@@ -16,10 +16,8 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/weirproxy/weir/gpu"
@@ -29,7 +27,7 @@ import (
 )
 
 // ErrClosed is the error of a look at a closed source.
-var ErrClosed = errors.New("telemetry source is closed")
+var ErrClosed = link.ErrClosed
 
 // Config describes a source.
 type Config struct {
@@ -54,21 +52,16 @@ type Endpoints interface {
 // Source listens to one agent, from its first look on. It is safe for
 // concurrent use and must be closed.
 type Source struct {
-	cfg    Config
-	view   view
-	link   *link.Link
-	last   look // of watch alone
-	life   context.Context
-	end    context.CancelFunc
-	listen sync.Once
-	work   sync.WaitGroup
+	cfg   Config
+	view  view
+	inbox *link.Inbox[word]
+	last  look // of watch alone
+}
 
-	mu      sync.Mutex
-	changed chan struct{} // closed at each change of what follows
-	fresh   bool          // sample or err has not been returned yet
-	sample  gpu.Sample
-	err     error // instead of sample: the agent sees nothing
-	down    error // why there is no stream; nil = there is one, or none was tried yet
+// word is one snapshot: a sample, or why the agent sees nothing.
+type word struct {
+	sample gpu.Sample
+	err    error
 }
 
 var _ gpu.Source = (*Source)(nil)
@@ -79,13 +72,8 @@ func New(cfg Config) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("telemetry source %s: %w", cfg.Name, err)
 	}
-	s := &Source{
-		cfg:     cfg,
-		view:    view{Fields(), cfg.Match, cfg.Endpoints},
-		link:    l,
-		changed: make(chan struct{}),
-	}
-	s.life, s.end = context.WithCancel(context.Background())
+	s := &Source{cfg: cfg, view: view{Fields(), cfg.Match, cfg.Endpoints}}
+	s.inbox = link.NewInbox[word](l, s.watch, "no snapshot from the agent")
 	return s, nil
 }
 
@@ -97,65 +85,22 @@ func (s *Source) Engine() bool { return false }
 
 // Close ends the connection. Looks under way and later ones fail.
 func (s *Source) Close() error {
-	s.listen.Do(func() {}) // never from now on
-	s.end()
-	s.work.Wait()
+	s.inbox.Close()
 	return nil
 }
 
 // Sample is the newest snapshot that was not returned yet, as soon as there is
 // one.
 func (s *Source) Sample(ctx context.Context) (gpu.Sample, error) {
-	sample, err := s.next(ctx)
+	got, err := s.inbox.Take(ctx)
+	if err == nil {
+		err = got.err
+	}
 	if err != nil {
 		return gpu.Sample{}, fmt.Errorf("telemetry source %s: %w", s.cfg.Name, err)
 	}
-	return sample, nil
+	return got.sample, nil
 }
-
-func (s *Source) next(ctx context.Context) (gpu.Sample, error) {
-	if err := ctx.Err(); err != nil {
-		return gpu.Sample{}, err
-	}
-	s.listen.Do(func() { s.work.Go(func() { s.link.Keep(s.life, s.watch, s.fell) }) })
-	for {
-		s.mu.Lock()
-		changed := s.changed
-		switch {
-		case s.life.Err() != nil:
-			s.mu.Unlock()
-			return gpu.Sample{}, ErrClosed
-		case s.fresh:
-			s.fresh = false
-			sample, err := s.sample, s.err
-			s.mu.Unlock()
-			return sample, err
-		case s.down != nil:
-			err := s.down
-			s.mu.Unlock()
-			return gpu.Sample{}, err
-		}
-		s.mu.Unlock()
-		select {
-		case <-changed:
-		case <-s.life.Done():
-		case <-ctx.Done():
-			return gpu.Sample{}, fmt.Errorf("no snapshot from the agent: %w", ctx.Err())
-		}
-	}
-}
-
-// change tells waiting looks that fn has changed something.
-func (s *Source) change(fn func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fn()
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-// fell tells waiting looks why there is no stream.
-func (s *Source) fell(err error) { s.change(func() { s.down = err }) }
 
 // look names one look of one agent: a new agent counts from 1 again.
 type look struct {
@@ -168,7 +113,7 @@ type look struct {
 func (s *Source) hear(w *gpuv1.Snapshot, at time.Time) {
 	this := look{w.GetTime().AsTime().UnixNano(), w.GetSequence()}
 	if this == s.last {
-		s.change(func() { s.down = nil })
+		s.inbox.Up()
 		return
 	}
 	s.last = this
@@ -180,5 +125,5 @@ func (s *Source) hear(w *gpuv1.Snapshot, at time.Time) {
 		err = gpu.Missed(gpu.FaultForm, err)
 	}
 	sample.Source, sample.At = s.cfg.Name, at
-	s.change(func() { s.sample, s.err, s.fresh, s.down = sample, err, true, nil })
+	s.inbox.Put(func(word) word { return word{sample, err} })
 }

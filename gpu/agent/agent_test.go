@@ -62,17 +62,6 @@ func play(t *testing.T, path string, watch func(*gpuv1.WatchRequest, grpc.Server
 	return stop
 }
 
-func open(t *testing.T, cfg agent.Config) *agent.Source {
-	t.Helper()
-	cfg.Name = "node"
-	s, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
 // repeat sends snapshots made by one until the stream ends.
 func repeat(one func(n uint64) *gpuv1.Snapshot) func(*gpuv1.WatchRequest, grpc.ServerStreamingServer[gpuv1.Snapshot]) error {
 	start := time.Now()
@@ -102,7 +91,7 @@ func TestContract(t *testing.T) {
 		return func(t *testing.T) gpu.Source {
 			path := socket(t)
 			play(t, path, watch)
-			return open(t, agent.Config{Address: "unix:" + path})
+			return sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + path})
 		}
 	}
 	sourcetest.Run(t, sourcetest.Makers{
@@ -110,7 +99,9 @@ func TestContract(t *testing.T) {
 		Good: from(repeat(func(uint64) *gpuv1.Snapshot {
 			return &gpuv1.Snapshot{Cards: []*gpuv1.Card{card("GPU-0", 0.3), card("GPU-1", 0.5)}}
 		})),
-		Broken: func(t *testing.T) gpu.Source { return open(t, agent.Config{Address: "unix:" + socket(t)}) },
+		Broken: func(t *testing.T) gpu.Source {
+			return sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + socket(t)})
+		},
 		Hanging: from(func(_ *gpuv1.WatchRequest, stream grpc.ServerStreamingServer[gpuv1.Snapshot]) error {
 			<-stream.Context().Done()
 			return nil
@@ -130,7 +121,7 @@ func TestAgentSeesNothing(t *testing.T) {
 		}
 		return &gpuv1.Snapshot{Cards: []*gpuv1.Card{card("GPU-0", 0.5)}}
 	}))
-	s := open(t, agent.Config{Address: "unix:" + path})
+	s := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + path})
 	failed, saw := 0, 0
 	for failed < 3 || saw < 3 {
 		got, err := s.Sample(t.Context())
@@ -163,7 +154,7 @@ func TestEachSnapshotOnce(t *testing.T) {
 			}
 		}
 	})
-	s := open(t, agent.Config{Address: "unix:" + path, Every: 5 * time.Second})
+	s := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + path, Every: 5 * time.Second})
 	for _, util := range []float64{0.25, 0.5, 0.75} {
 		go func() { sent <- util }()
 		if got, err := s.Sample(t.Context()); err != nil || got.Util.V != util {
@@ -183,7 +174,7 @@ func TestAgentGoesAndComesBack(t *testing.T) {
 	path := socket(t)
 	watch := repeat(func(uint64) *gpuv1.Snapshot { return &gpuv1.Snapshot{Cards: []*gpuv1.Card{card("GPU-0", 0.5)}} })
 	stop := play(t, path, watch)
-	s := open(t, agent.Config{Address: "unix:" + path})
+	s := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + path})
 	for round := range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		for {
@@ -225,7 +216,7 @@ func TestSameLookOverANewStream(t *testing.T) {
 		}
 		return errors.Join(stream.Send(w), status.Error(codes.Unavailable, "gone"))
 	})
-	s := open(t, agent.Config{Address: "unix:" + path})
+	s := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + path})
 	var utils []float64
 	for len(utils) < 2 {
 		if got, err := s.Sample(t.Context()); err == nil {
@@ -251,10 +242,10 @@ func TestToken(t *testing.T) {
 		}
 		return repeat(func(uint64) *gpuv1.Snapshot { return &gpuv1.Snapshot{Cards: []*gpuv1.Card{card("GPU-0", 0.5)}} })(r, stream)
 	})
-	if _, err := open(t, agent.Config{Address: "unix:" + path, Token: policy.NewSecret(file, "first")}).Sample(t.Context()); err != nil {
+	if _, err := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + path, Token: policy.NewSecret(file, "first")}).Sample(t.Context()); err != nil {
 		t.Error(err)
 	}
-	_, err := open(t, agent.Config{Address: "unix:" + path, Token: policy.NewSecret("", "wrong")}).Sample(t.Context())
+	_, err := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + path, Token: policy.NewSecret("", "wrong")}).Sample(t.Context())
 	if gpu.FaultOf(err) != gpu.FaultStatus || !strings.Contains(err.Error(), "Unauthenticated") {
 		t.Errorf("with a wrong token: %v", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
@@ -18,7 +17,7 @@ import (
 
 // Errors of a remote look, wrapped with the source's name.
 var (
-	ErrClosed = errors.New("telemetry source is closed")
+	ErrClosed = link.ErrClosed
 	ErrSilent = errors.New("the server reports nothing")
 )
 
@@ -35,18 +34,9 @@ const (
 // waits for a report where none has come since the last one, and fails at once
 // while there is no stream. It is safe for concurrent use and must be closed.
 type Remote struct {
-	name   string
-	every  time.Duration
-	link   *link.Link
-	life   context.Context
-	end    context.CancelFunc
-	listen sync.Once
-	work   sync.WaitGroup
-
-	mu      sync.Mutex
-	changed chan struct{} // closed at each change of what follows
-	heard   tally         // since the last look
-	down    error         // why there is no stream; nil = there is one, or none was tried yet
+	name  string
+	every time.Duration
+	inbox *link.Inbox[tally]
 }
 
 var _ gpu.Source = (*Remote)(nil)
@@ -59,8 +49,8 @@ func NewRemote(name string, every time.Duration, c link.Config) (*Remote, error)
 	if err != nil {
 		return nil, fmt.Errorf("telemetry source %s: %w", name, err)
 	}
-	r := &Remote{name: name, every: every, link: l, changed: make(chan struct{})}
-	r.life, r.end = context.WithCancel(context.Background())
+	r := &Remote{name: name, every: every}
+	r.inbox = link.NewInbox[tally](l, r.watch, "no load report")
 	return r, nil
 }
 
@@ -72,59 +62,23 @@ func (r *Remote) Engine() bool { return true }
 
 // Close ends the connection. Looks under way and later ones fail.
 func (r *Remote) Close() error {
-	r.listen.Do(func() {}) // never from now on
-	r.end()
-	r.work.Wait()
+	r.inbox.Close()
 	return nil
 }
 
 // Sample is the newest report that no look has returned yet, at the instant at
 // which it came.
 func (r *Remote) Sample(ctx context.Context) (gpu.Sample, error) {
-	s, err := r.next(ctx)
+	heard, err := r.inbox.Take(ctx)
+	var s gpu.Sample
+	if err == nil {
+		s, err = heard.sample(r.name)
+	}
 	if err != nil {
 		return gpu.Sample{}, fmt.Errorf("telemetry source %s: %w", r.name, err)
 	}
 	return s, nil
 }
-
-func (r *Remote) next(ctx context.Context) (gpu.Sample, error) {
-	if err := ctx.Err(); err != nil {
-		return gpu.Sample{}, err
-	}
-	r.listen.Do(func() { r.work.Go(func() { r.link.Keep(r.life, r.watch, r.fell) }) })
-	for {
-		r.mu.Lock()
-		heard, down, changed := r.heard, r.down, r.changed
-		r.heard = tally{}
-		r.mu.Unlock()
-		switch {
-		case r.life.Err() != nil:
-			return gpu.Sample{}, ErrClosed
-		case !heard.at.IsZero():
-			return heard.sample(r.name)
-		case down != nil:
-			return gpu.Sample{}, down
-		}
-		select {
-		case <-changed:
-		case <-r.life.Done():
-		case <-ctx.Done():
-			return gpu.Sample{}, fmt.Errorf("no load report: %w", ctx.Err())
-		}
-	}
-}
-
-// change tells waiting looks that fn has changed something.
-func (r *Remote) change(fn func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	fn()
-	close(r.changed)
-	r.changed = make(chan struct{})
-}
-
-func (r *Remote) fell(err error) { r.change(func() { r.down = err }) }
 
 // watch listens to one stream.
 func (r *Remote) watch(ctx context.Context, conn *grpc.ClientConn) (heard bool, err error) {
@@ -155,10 +109,10 @@ func (r *Remote) watch(ctx context.Context, conn *grpc.ClientConn) (heard bool, 
 func (r *Remote) hear(m *orcav3.OrcaLoadReport) {
 	news := tally{}
 	news.add(read(m), nil, time.Now())
-	r.change(func() {
-		for f, n := range r.heard.faults {
+	r.inbox.Put(func(untaken tally) tally {
+		for f, n := range untaken.faults {
 			news.faults[f] += n
 		}
-		r.heard, r.down = news, nil
+		return news
 	})
 }

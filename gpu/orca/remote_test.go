@@ -103,12 +103,7 @@ func dialed(t *testing.T, b *backend) *Remote {
 
 func remote(t *testing.T, c link.Config) *Remote {
 	t.Helper()
-	r, err := NewRemote("pool/0-orca-grpc", time.Second, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.Close() })
-	return r
+	return sourcetest.Open(t, func(c link.Config) (*Remote, error) { return NewRemote("pool/0-orca-grpc", time.Second, c) }, c)
 }
 
 // reporting is a source whose backend reports once for each look.

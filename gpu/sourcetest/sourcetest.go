@@ -5,6 +5,7 @@ package sourcetest
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"reflect"
 	"sync"
@@ -38,6 +39,21 @@ func Run(t *testing.T, m Makers) {
 		t.Run("Hanging", func(t *testing.T) { hanging(t, m.Hanging(t)) })
 	}
 	t.Run("Strange", func(t *testing.T) { strange(t, m.Strange(t)) })
+}
+
+// Open makes a source, or something like it, that is closed with the test.
+func Open[C any, S io.Closer](t testing.TB, open func(C) (S, error), cfg C) S {
+	t.Helper()
+	s, err := open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 // good: samples carry the name and their instant, in order, with values in range.
