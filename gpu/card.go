@@ -1,5 +1,7 @@
 package gpu
 
+import "time"
+
 // Card is one GPU, or one MIG instance of it, in one sample (O1, resources).
 // Ratios are 0..1; what is not known is absent.
 type Card struct {
@@ -22,6 +24,8 @@ type Card struct {
 	Temperature  Value // degrees Celsius
 	XID          Value // code of the last XID error; 0 = none since the driver was loaded
 	Clocks       Value // bit mask of clock event reasons
+
+	XIDAt time.Time // when that XID error occurred, by the clock of whoever looks; zero = not known, or none
 }
 
 // Endpoint is the health of one model endpoint as its GPUs tell it: a plain

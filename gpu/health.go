@@ -126,8 +126,8 @@ type CardState struct {
 // entry is a card in the gauge's book. The gauge's lock guards it.
 //
 // Exporters show the last XID for ever (dcgm-exporter#500), so a code counts
-// when it is new: it differs from the one before, of a card that was seen
-// before. What a card shows when it is seen first is old.
+// when it is new (news). What a card shows when it is seen first is old, unless
+// its source tells when it occurred.
 type entry struct {
 	state CardState
 	round uint64    // of its source's last look that had it
@@ -135,7 +135,9 @@ type entry struct {
 	good  int       // the last ones in a row that were readable
 	xid   float64   // the last code; 0 = none
 	told  bool      // of a code, 0 or not
-	fault time.Time // the last new fatal XID; zero = none
+	when  time.Time // that code occurred; zero = not known
+	still bool      // that did not move with the looks
+	fault time.Time // when the last new fatal XID occurred; zero = none
 	what  string    // that was
 
 	speaks bool // was readable once: of a board that never is, to be there is enough
@@ -143,17 +145,17 @@ type entry struct {
 
 // see takes what a look says of the card.
 func (e *entry) see(c *Card, at time.Time, faultFor time.Duration) {
-	e.state.Card, e.state.Seen = *c, at
-	e.state.Suspect = contradiction(c.Util, activity(c))
 	if c.XID.OK {
-		if c.XID.V != 0 && c.XID.V != e.xid && (e.told || e.looks > 1) {
+		if occurred, isNew := e.news(c, at); isNew && at.Sub(occurred) < faultFor {
 			if what, fatal := FatalXID(int(c.XID.V)); fatal {
-				e.fault, e.good = at, 0
+				e.fault, e.good = occurred, 0
 				e.what = fmt.Sprintf("XID %d: %s", int(c.XID.V), what)
 			}
 		}
 		e.told, e.xid = true, c.XID.V
 	}
+	e.state.Card, e.state.Seen = *c, at
+	e.state.Suspect = contradiction(c.Util, activity(c))
 	e.looks++
 	e.good++
 	if speaks := readable(c); speaks {
@@ -162,6 +164,43 @@ func (e *entry) see(c *Card, at time.Time, faultFor time.Duration) {
 		e.good = 0
 	}
 	e.judge(at, faultFor)
+}
+
+// sameXID is how far two looks may place one XID apart: the clocks of a node
+// and of weir drift, and snapshots are long on their way.
+const sameXID = 5 * time.Second
+
+// news says when the XID of a look occurred, and whether that was not known
+// before. A code that differs from the one before is new, and came after the
+// look that had that. A code that is told first, or again, is new only where
+// its time says so. A time that moves on from look to look is that of the
+// looks, not of an XID, and says nothing.
+func (e *entry) news(c *Card, at time.Time) (occurred time.Time, isNew bool) {
+	if c.XID.V == 0 {
+		e.when, e.still = time.Time{}, false
+		return at, false
+	}
+	dated := !c.XIDAt.IsZero()
+	occurred = at
+	if dated && c.XIDAt.Before(at) {
+		occurred = c.XIDAt
+	}
+	was, still := e.when, e.still
+	switch {
+	case c.XID.V != e.xid:
+		isNew = dated || e.told || e.looks > 1
+		if e.told && occurred.Before(e.state.Seen) {
+			occurred = e.state.Seen
+		}
+		e.when, e.still = time.Time{}, false
+		if isNew {
+			e.when = occurred
+		}
+	case dated:
+		e.when, e.still = occurred, occurred.Sub(was).Abs() <= at.Sub(e.state.Seen)/2
+		isNew = was.IsZero() || still && occurred.Sub(was) > sameXID
+	}
+	return occurred, isNew
 }
 
 // judge finds the health of a card that is there.

@@ -3,6 +3,7 @@ package gpu_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirproxy/weir/gpu"
 )
@@ -104,4 +105,67 @@ func TestClockEvents(t *testing.T) {
 		r.look(1).capacity("slowed down", 1)
 		r.health("GPU-0", tt.want)
 	}
+}
+
+// A source that tells when an XID occurred is believed: what occurred less than
+// FaultFor ago stands for whoever sees the card first, and only for the rest of
+// FaultFor; the same code counts again when it occurs again.
+func TestDatedXIDs(t *testing.T) {
+	const never = -1
+	type look struct {
+		code  float64
+		after time.Duration // the first look that it occurred; never = not told
+	}
+	at := func(code float64, after time.Duration) look { return look{code, after} }
+	for _, tt := range []struct {
+		name  string
+		looks []look
+		want  gpu.Health
+	}{
+		{"a minute before weir began", []look{at(79, -time.Minute)}, gpu.Faulty},
+		{"long before weir began", []look{at(79, -11*time.Minute)}, gpu.Healthy},
+		{"an application's, just before", []look{at(31, -time.Minute)}, gpu.Healthy},
+		{"dated only later, by another source", []look{at(79, never), at(79, -time.Minute)}, gpu.Faulty},
+		{"dated only later, and old", []look{at(79, never), at(79, -time.Hour)}, gpu.Healthy},
+		{"a new code by a clock that is wrong", []look{at(0, never), at(79, -time.Hour)}, gpu.Faulty},
+		{"a new code by a clock that is ahead", []look{at(0, never), at(79, time.Hour)}, gpu.Faulty},
+		{"old, and again", []look{at(79, -time.Hour), at(79, -time.Hour), at(79, 9*time.Second)}, gpu.Faulty},
+		{"old, told by a shaking clock", []look{at(79, -time.Hour), at(79, -time.Hour), at(79, -time.Hour+4*time.Second)}, gpu.Healthy},
+	} {
+		r := newRack(t, 1)
+		began := r.now.Add(every)
+		for _, l := range tt.looks {
+			r.cards[0].XID, r.cards[0].XIDAt = gpu.Some(l.code), time.Time{}
+			if l.after != never {
+				r.cards[0].XIDAt = began.Add(l.after)
+			}
+			r.look(1)
+		}
+		if c := r.card("GPU-0"); c.Health != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, c.Health, tt.want)
+		}
+	}
+
+	r := newRack(t, 1)
+	r.cards[0].XID, r.cards[0].XIDAt = gpu.Some(79), r.now.Add(-9*time.Minute)
+	r.look(11) // 55 s
+	r.capacity("9:55 after it occurred", 0)
+	r.look(1)
+	r.capacity("10:00 after it occurred", 1)
+}
+
+// An old code whose time moves with the looks, as of an exporter that stamps
+// what it shows, is no new one, however regularly it is looked at.
+func TestMovingDateIsNone(t *testing.T) {
+	r := newRack(t, 1)
+	r.cards[0].XID = gpu.Some(79)
+	r.look(1) // not dated: latched
+	for i := range 200 {
+		if i%7 == 6 {
+			r.now = r.now.Add(3 * every) // looks that failed
+		}
+		r.cards[0].XIDAt = r.now.Add(every)
+		r.look(1)
+	}
+	r.capacity("FaultFor after the first date", 1)
 }

@@ -83,6 +83,8 @@ func cards8() []gpu.Card {
 		}
 		if instance != "" {
 			c.Util = gpu.Value{}
+		} else {
+			c.XIDAt = time.UnixMilli(1_700_000_000_250)
 		}
 		cards = append(cards, c)
 	}
@@ -209,6 +211,13 @@ func TestTextIsReadAsDCGMExporters(t *testing.T) {
 	byStream, err := sourcetest.Open(t, agent.New, agent.Config{Name: "node", Address: "unix:" + socket}).Sample(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := range byText.Cards { // instants apart, for one source tells them by Unix time, the other as an age
+		a, b := &byText.Cards[i].XIDAt, &byStream.Cards[i].XIDAt
+		if want := cards8()[i].XIDAt; a.Sub(want).Abs() > time.Millisecond || b.Sub(want).Abs() > time.Second {
+			t.Errorf("card %d: XID at %v by text, %v by stream, want %v", i, a, b, want)
+		}
+		*a, *b = time.Time{}, time.Time{}
 	}
 	if len(byText.Cards) != 9 || !reflect.DeepEqual(byText.Cards, byStream.Cards) {
 		t.Errorf("by text\n%+v\nby stream\n%+v", byText.Cards, byStream.Cards)

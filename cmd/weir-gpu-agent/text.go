@@ -107,22 +107,33 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.cards(out, last.cards)
 }
 
+// xidTime is when the last XID error of a card occurred; dcgm-exporter has no
+// name for it.
+const xidTime = "weir_gpu_agent_xid_time_seconds"
+
 // cards are the figures of each card that are known.
 func (c *collector) cards(out chan<- prometheus.Metric, cards []gpu.Card) {
 	values := make([]string, len(c.labels))
+	put := func(desc *prometheus.Desc, card *gpu.Card, v float64) {
+		labels := agent.Labels(card)
+		for k, name := range c.labels {
+			values[k] = labels[name]
+		}
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, values...)
+	}
 	for _, f := range c.fields {
 		desc := prometheus.NewDesc(f.Name, f.Help, c.labels, nil)
 		for i := range cards {
 			card := cards[i]
-			v := f.Of(&card)
-			if !v.OK {
-				continue
+			if v := f.Of(&card); v.OK {
+				put(desc, &card, v.V*f.Scale)
 			}
-			labels := agent.Labels(&card)
-			for k, name := range c.labels {
-				values[k] = labels[name]
-			}
-			out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v.V*f.Scale, values...)
+		}
+	}
+	when := prometheus.NewDesc(xidTime, "When the last XID error occurred, in Unix time.", c.labels, nil)
+	for i := range cards {
+		if at := cards[i].XIDAt; !at.IsZero() {
+			put(when, &cards[i], float64(at.UnixMicro())/1e6)
 		}
 	}
 }

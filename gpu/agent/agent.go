@@ -125,5 +125,6 @@ func (s *Source) hear(w *gpuv1.Snapshot, at time.Time) {
 		err = gpu.Missed(gpu.FaultForm, err)
 	}
 	sample.Source, sample.At = s.cfg.Name, at
+	settle(sample.Cards, at, w.GetTime())
 	s.inbox.Put(func(word) word { return word{sample, err} })
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weirproxy/weir/gpu"
 	gpuv1 "github.com/weirproxy/weir/proto/gpu/v1"
@@ -99,6 +102,9 @@ func Encode(c *gpu.Card, fields []Field) *gpuv1.Card {
 			*fields[i].wire(w) = &v.V
 		}
 	}
+	if !c.XIDAt.IsZero() {
+		w.XidTime = timestamppb.New(c.XIDAt)
+	}
 	return w
 }
 
@@ -109,13 +115,16 @@ const (
 	maxMessage = 4 << 20
 )
 
-// decode reads a card from the wire.
+// decode reads a card from the wire; its XIDAt is by the agent's clock.
 func decode(w *gpuv1.Card, fields []Field) gpu.Card {
 	c := gpu.Card{ID: cut(w.GetId()), Host: cut(w.GetHost()), Index: cut(w.GetIndex()), Instance: cut(w.GetInstance())}
 	for i := range fields {
 		if v := *fields[i].wire(w); v != nil {
 			*fields[i].Of(&c) = gpu.Some(*v)
 		}
+	}
+	if c.XID.V > 0 && w.GetXidTime().IsValid() {
+		c.XIDAt = w.GetXidTime().AsTime()
 	}
 	return c
 }
@@ -241,6 +250,21 @@ func (m *mean) value() gpu.Value {
 		return gpu.Value{}
 	}
 	return gpu.Some(m.sum / m.n)
+}
+
+// settle tells by the clock of this machine when the XID errors of a look
+// occurred that was done at at, and at looked by the agent's clock: as long
+// before the look as the agent says, whatever its clock shows.
+func settle(cards []gpu.Card, at time.Time, looked *timestamppb.Timestamp) {
+	for i := range cards {
+		switch when := &cards[i].XIDAt; {
+		case when.IsZero():
+		case looked.IsValid():
+			*when = at.Add(-max(looked.AsTime().Sub(*when), 0))
+		default:
+			*when = time.Time{}
+		}
+	}
 }
 
 func matches(c *gpu.Card, match map[string]string) bool {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/weirproxy/weir/gpu"
 	gpuv1 "github.com/weirproxy/weir/proto/gpu/v1"
@@ -27,7 +28,7 @@ func TestWireCarriesEveryFigure(t *testing.T) {
 	if figures != len(fields) {
 		t.Errorf("gpu.Card has %d figures, the wire %d", figures, len(fields))
 	}
-	c = gpu.Card{ID: "GPU-1", Host: "node", Index: "3", Instance: "2"}
+	c = gpu.Card{ID: "GPU-1", Host: "node", Index: "3", Instance: "2", XIDAt: time.Unix(1_700_000_000, 5000).UTC()}
 	seen := map[*gpu.Value]bool{}
 	for i, f := range fields {
 		v := f.Of(&c)
@@ -50,6 +51,40 @@ func TestWireCarriesEveryFigure(t *testing.T) {
 	}
 	if got := decode(Encode(&gpu.Card{ID: "GPU-1"}, fields), fields); got != (gpu.Card{ID: "GPU-1"}) {
 		t.Errorf("a card without figures came as %+v", got)
+	}
+}
+
+// When an XID occurred is told by weir's clock, whatever the agent's shows; a
+// time that is none, or of no error, is left out.
+func TestWhenAnXIDOccurred(t *testing.T) {
+	at, theirs := time.Unix(1_700_000_000, 0), time.Unix(5_000, 0)
+	for name, tt := range map[string]struct {
+		xid  float64
+		sent *timestamppb.Timestamp
+		want time.Time
+	}{
+		"a minute ago":          {79, timestamppb.New(theirs.Add(-time.Minute)), at.Add(-time.Minute)},
+		"after the look":        {79, timestamppb.New(theirs.Add(time.Minute)), at},
+		"not told":              {79, nil, time.Time{}},
+		"looked at no time":     {79, timestamppb.New(theirs), time.Time{}},
+		"no error":              {0, timestamppb.New(theirs), time.Time{}},
+		"no time":               {79, &timestamppb.Timestamp{Seconds: 1 << 62}, time.Time{}},
+		"before there was time": {79, &timestamppb.Timestamp{Seconds: -60_000_000_000}, at.Add(-time.Duration(math.MaxInt64))},
+	} {
+		s, err := New(Config{Name: "node", Address: "unix:/nowhere"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &gpuv1.Snapshot{Sequence: 1, Time: timestamppb.New(theirs), Cards: []*gpuv1.Card{{Id: "a", Xid: &tt.xid, XidTime: tt.sent}}}
+		if name == "looked at no time" {
+			w.Time = nil
+		}
+		s.hear(w, at)
+		got, err := s.inbox.Take(t.Context())
+		if err != nil || len(got.sample.Cards) != 1 || !got.sample.Cards[0].XIDAt.Equal(tt.want) {
+			t.Errorf("%s: %+v, %v; want %v", name, got.sample, err, tt.want)
+		}
+		_ = s.Close()
 	}
 }
 

@@ -27,7 +27,8 @@
 // Never run on a real GPU: libdcgm, a real nv-hostengine, MIG and XID errors.
 // The tests run go-dcgm against a libdcgm.so.4 of their own making, compiled
 // with go-dcgm's headers. Unproved are so: what a real DCGM answers to a watch
-// that a board refuses, that time stamps of unchanged values move on, the unit
+// that a board refuses, that time stamps of unchanged values move on and that of an XID error
+// does not, the unit
 // of fields 200 and 201 (taken as 1000 bytes a second), and the flags of
 // nv-hostengine.
 package dcgm

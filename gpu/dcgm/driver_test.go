@@ -118,10 +118,11 @@ func TestOneFieldRefused(t *testing.T) {
 func TestFaultsOfValues(t *testing.T) {
 	s := newShim(t)
 	s.fault("value 0 -1 203 i 9223372036854775794", "value 0 -1 1002 d 140737488355328", "value 0 -1 155 d nan",
-		"value 0 -1 150 i 2147483632", "status 0 -1 252 -6", "value 1 -1 203 i 4294967295", "value 1 -1 230 i 79", "value 1 -1 112 i 64")
+		"value 0 -1 150 i 2147483632", "status 0 -1 252 -6", "value 1 -1 203 i 4294967295", "value 1 -1 230 i 79", "stamp 1 -1 230 1700000000500000", "value 1 -1 112 i 64")
 	a, b := whole(0), whole(1)
 	a.Util, a.SM, a.Power, a.Temperature, a.MemoryUsed = gpu.Value{}, gpu.Value{}, gpu.Value{}, gpu.Value{}, gpu.Value{}
 	b.Util, b.XID, b.Clocks = gpu.Value{}, gpu.Some(79), gpu.Some(64)
+	b.XIDAt = time.UnixMilli(1_700_000_000_500)
 	same(t, "faults", s.cards(s.driver(Config{}), 0), []gpu.Card{a, b})
 }
 

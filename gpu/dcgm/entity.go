@@ -58,6 +58,9 @@ func (e *entity) take(now time.Time, values []raw, mig bool) gpu.Card {
 		to := f.to(&card)
 		if m.why == present && !to.OK {
 			*to = gpu.Some(x)
+			if f.when != nil && x != 0 && v.stamp > 0 {
+				*f.when(&card) = time.UnixMicro(v.stamp)
+			}
 		}
 	}
 	if mig {

@@ -1,6 +1,10 @@
 package dcgm
 
-import "github.com/weirproxy/weir/gpu"
+import (
+	"time"
+
+	"github.com/weirproxy/weir/gpu"
+)
 
 // field is one row of the table: a number of DCGM and what it is to a card.
 // Of the fields with one target, the first that is present counts.
@@ -14,6 +18,8 @@ type field struct {
 	profiling bool    // of the profiling module, watched apart from the rest
 	instance  bool    // known of a MIG instance too
 	steady    bool    // its time stamp is that of an event, and may stand still
+
+	when func(*gpu.Card) *time.Time // where that time stamp goes; nil = nowhere
 }
 
 // uuidField is the number of the only text that is read.
@@ -40,6 +46,7 @@ func fields() []field {
 	power := func(c *gpu.Card) *gpu.Value { return &c.Power }
 	temperature := func(c *gpu.Card) *gpu.Value { return &c.Temperature }
 	xid := func(c *gpu.Card) *gpu.Value { return &c.XID }
+	xidAt := func(c *gpu.Card) *time.Time { return &c.XIDAt }
 	clocks := func(c *gpu.Card) *gpu.Value { return &c.Clocks }
 	return []field{
 		{id: 203, name: "GPU utilisation", to: util, scale: 0.01, max: 100},
@@ -48,7 +55,7 @@ func fields() []field {
 		{id: 155, name: "power", to: power, scale: 1, max: 100_000},
 		{id: 150, name: "temperature", to: temperature, scale: 1, max: 200},
 		{id: 112, name: "clock event reasons", to: clocks, scale: 1, max: 1 << 48},
-		{id: 230, name: "last XID error", to: xid, scale: 1, max: 1 << 16, steady: true},
+		{id: 230, name: "last XID error", to: xid, scale: 1, max: 1 << 16, steady: true, when: xidAt},
 
 		{id: 1001, name: "engine active", to: active, scale: 1, max: 1, slack: 0.05, profiling: true, instance: true},
 		{id: 1002, name: "SM active", to: sm, scale: 1, max: 1, slack: 0.05, profiling: true, instance: true},

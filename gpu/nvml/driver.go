@@ -40,8 +40,14 @@ type driver struct {
 	up     bool
 	rows   []row // whose symbols are there
 	mig    bool
-	events nvml.EventSet     // nil: no XID errors are told
-	xids   map[string]uint64 // by UUID of the GPUs whose events are registered; 0 = none
+	events nvml.EventSet  // nil: no XID errors are told
+	xids   map[string]xid // by UUID of the GPUs whose events are registered
+}
+
+// xid is the last XID error of a GPU; the zero value is none.
+type xid struct {
+	code uint64
+	at   time.Time // of the look that it came before
 }
 
 var _ library.Driver = (*driver)(nil)
@@ -58,7 +64,7 @@ func (d *driver) Open(time.Time) error {
 	}
 	d.rows = slices.DeleteFunc(table(), func(r row) bool { return lacks(r.symbol) })
 	d.mig = !slices.ContainsFunc(migSymbols(), lacks)
-	d.xids = map[string]uint64{}
+	d.xids = map[string]xid{}
 	if !slices.ContainsFunc(eventSymbols(), lacks) {
 		if set, r := d.api.EventSetCreate(); r == nvml.SUCCESS {
 			d.events = set
@@ -84,7 +90,7 @@ func (d *driver) Close() error {
 }
 
 // Cards reads every GPU and MIG instance. It fails where none can be read.
-func (d *driver) Cards(time.Time) ([]gpu.Card, error) {
+func (d *driver) Cards(now time.Time) ([]gpu.Card, error) {
 	n, r := d.api.DeviceGetCount()
 	if r != nvml.SUCCESS {
 		return nil, fmt.Errorf("counting the GPUs: %w", r)
@@ -104,10 +110,10 @@ func (d *driver) Cards(time.Time) ([]gpu.Card, error) {
 	if !slices.ContainsFunc(cards, func(c gpu.Card) bool { return c.MemoryTotal.OK || c.Util.OK || c.Power.OK }) && failure != nil {
 		return nil, failure
 	}
-	d.takeEvents()
+	d.takeEvents(now)
 	for i := range cards {
-		if xid, ok := d.xids[cards[i].ID]; ok && cards[i].Instance == "" {
-			cards[i].XID = gpu.Some(float64(xid))
+		if last, ok := d.xids[cards[i].ID]; ok && cards[i].Instance == "" {
+			cards[i].XID, cards[i].XIDAt = gpu.Some(float64(last.code)), last.at
 		}
 	}
 	return cards, nil
@@ -195,12 +201,12 @@ func (d *driver) register(device nvml.Device, id string) {
 		return
 	}
 	if device.RegisterEvents(nvml.EventTypeXidCriticalError, d.events) == nvml.SUCCESS {
-		d.xids[id] = 0
+		d.xids[id] = xid{}
 	}
 }
 
 // takeEvents takes the XID errors that came since the last look.
-func (d *driver) takeEvents() {
+func (d *driver) takeEvents(now time.Time) {
 	for range maxEvents {
 		if d.events == nil {
 			return
@@ -213,7 +219,7 @@ func (d *driver) takeEvents() {
 			continue
 		}
 		if id, r := event.Device.GetUUID(); r == nvml.SUCCESS {
-			d.xids[id] = event.EventData
+			d.xids[id] = xid{event.EventData, now}
 		}
 	}
 }

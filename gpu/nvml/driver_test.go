@@ -81,7 +81,7 @@ func whole(i int) gpu.Card {
 
 func cards(t *testing.T, d *driver) []gpu.Card {
 	t.Helper()
-	list, err := d.Cards(time.Time{})
+	list, err := d.Cards(time.Unix(1000, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,8 +199,8 @@ func TestXID(t *testing.T) {
 	}
 	for range 2 {
 		for i, c := range cards(t, d) {
-			if want := map[bool]float64{true: 79}[i == 3]; c.XID != gpu.Some(want) {
-				t.Errorf("card %d: XID %v, want %v", i, c.XID, want)
+			if want := map[bool]float64{true: 79}[i == 3]; c.XID != gpu.Some(want) || want != 0 && !c.XIDAt.Equal(time.Unix(1000, 0)) || want == 0 && !c.XIDAt.IsZero() {
+				t.Errorf("card %d: XID %v at %v, want %v", i, c.XID, c.XIDAt, want)
 			}
 		}
 	}

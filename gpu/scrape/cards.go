@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -178,6 +179,9 @@ func (c *cards) card(p *part, mig bool) gpu.Card {
 	d.PCIeReceived = c.rate(value(colReceived), &p.received, value(colReceivedTotal))
 	d.PCIeSent = c.rate(value(colSent), &p.sent, value(colSentTotal))
 	d.Power, d.Temperature, d.XID, d.Clocks = value(colPower), value(colTemperature), value(colXID), value(colClocks)
+	if when := value(colXIDTime); when.OK && d.XID.V > 0 {
+		d.XIDAt = time.UnixMicro(int64(math.Round(when.V * 1e6)))
+	}
 	d.Endpoint = c.places.Of(&d, p.endpoint)
 	return d
 }

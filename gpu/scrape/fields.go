@@ -20,6 +20,7 @@ const (
 	colPower
 	colTemperature
 	colXID
+	colXIDTime // Unix time
 	colClocks
 	numColumns
 )
@@ -37,6 +38,7 @@ const (
 	maxMemory = 1e8  // MiB
 	maxRate   = 1e12 // bytes a second
 	maxTotal  = 1 << 62
+	maxTime   = 1 << 34 // Unix time, seconds: the year 2514
 )
 
 // dcgmFields: the names of DCGM up to 4.5 first, those of 4.6 after; the
@@ -74,6 +76,7 @@ func dcgmFields() map[string]field {
 		"DCGM_FI_DEV_GPU_TEMP_CELSIUS":       {colTemperature, 1, 200, 1},
 		"DCGM_FI_DEV_XID_ERRORS":             {colXID, 0, 1e5, 1},
 		"DCGM_FI_DEV_XID_ERROR":              {colXID, 1, 1e5, 1},
+		"weir_gpu_agent_xid_time_seconds":    {colXIDTime, 0, maxTime, 1},
 		"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": {colClocks, 0, 1 << 30, 1},
 		"DCGM_FI_DEV_CLOCKS_EVENT_REASONS":   {colClocks, 1, 1 << 30, 1},
 	}

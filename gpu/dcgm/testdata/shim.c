@@ -12,6 +12,8 @@
  *   refuse-field G F       a watch of field F on GPU G is refused (G -1: all)
  *   value G I F TYPE X     what field F of GPU G reads, instance I (-1: the GPU)
  *   status G I F S         its status
+ *   stamp G I F US         its time stamp; of an XID error else when the file
+ *                          was written
  *   freeze                 time stamps stand still
  *   deaf                   watches that there are now stay blank for good
  *
@@ -20,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -60,6 +63,12 @@ static int fault(const char *what, int a, int b, char *rest, size_t size) {
     }
     if (f) fclose(f);
     return found;
+}
+
+/* when the file of faults was written, in µs */
+static long long written(void) {
+    struct stat s;
+    return stat(getenv("WEIR_SHIM"), &s) ? 0 : s.st_mtim.tv_sec * 1000000LL + s.st_mtim.tv_nsec / 1000;
 }
 
 static int number(const char *what, int otherwise) {
@@ -239,7 +248,7 @@ dcgmReturn_t dcgmEntityGetLatestValues(dcgmHandle_t h, dcgm_field_entity_group_t
         case DCGM_FI_DEV_BOARD_POWER_WATTS: put(v, DCGM_FT_DOUBLE, 310.5); break;
         case DCGM_FI_DEV_GPU_TEMP_CELSIUS: put(v, DCGM_FT_INT64, 61); break;
         case DCGM_FI_DEV_CLOCKS_EVENT_REASONS: put(v, DCGM_FT_INT64, 4); break;
-        case DCGM_FI_DEV_XID_ERROR: put(v, DCGM_FT_INT64, 0); break;
+        case DCGM_FI_DEV_XID_ERROR: put(v, DCGM_FT_INT64, 0); v->ts = written(); break;
         case DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO: put(v, DCGM_FT_DOUBLE, 0.5); break;
         case DCGM_FI_PROF_SM_UTIL_RATIO: put(v, DCGM_FT_DOUBLE, inst < 0 ? 0.25 : 0.75); break;
         case DCGM_FI_PROF_TENSOR_UTIL_RATIO: put(v, DCGM_FT_DOUBLE, 0.125); break;
@@ -253,12 +262,15 @@ dcgmReturn_t dcgmEntityGetLatestValues(dcgmHandle_t h, dcgm_field_entity_group_t
         if (up == 0) { if (v->fieldType == DCGM_FT_DOUBLE) v->value.dbl = DCGM_FP64_BLANK; else v->value.i64 = DCGM_INT64_BLANK; }
         char line[256], what[32], type;
         int gi, ii, fi, s;
+        long long stamp;
         FILE *file = fopen(getenv("WEIR_SHIM"), "r");
         while (file && fgets(line, sizeof line, file)) {
             char word[64];
             if (sscanf(line, "value %d %d %d %c %63s", &gi, &ii, &fi, &type, word) == 5 && gi == g && ii == inst && fi == f) {
                 v->fieldType = type;
                 if (type == DCGM_FT_DOUBLE) v->value.dbl = strtod(word, NULL); else v->value.i64 = strtoll(word, NULL, 0);
+            } else if (sscanf(line, "stamp %d %d %d %lld", &gi, &ii, &fi, &stamp) == 4) {
+                if (gi == g && ii == inst && fi == f) v->ts = stamp;
             } else if (sscanf(line, "%31s %d %d %d %d", what, &gi, &ii, &fi, &s) == 5 && !strcmp(what, "status") && gi == g && ii == inst && fi == f)
                 v->status = s;
         }

@@ -185,24 +185,27 @@ func (x *Snapshot) GetSent() *durationpb.Duration {
 // Card is one GPU or one MIG instance of it. What is not known is absent,
 // never zero. Ratios are 0..1.
 type Card struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // UUID of the GPU, else host and index
-	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
-	Index         string                 `protobuf:"bytes,3,opt,name=index,proto3" json:"index,omitempty"`                                            // of the GPU on its host
-	Instance      string                 `protobuf:"bytes,4,opt,name=instance,proto3" json:"instance,omitempty"`                                      // MIG instance; empty = the whole GPU
-	Util          *float64               `protobuf:"fixed64,5,opt,name=util,proto3,oneof" json:"util,omitempty"`                                      // ratio: time that any kernel ran
-	Active        *float64               `protobuf:"fixed64,6,opt,name=active,proto3,oneof" json:"active,omitempty"`                                  // ratio: time that its engines were active
-	Sm            *float64               `protobuf:"fixed64,7,opt,name=sm,proto3,oneof" json:"sm,omitempty"`                                          // ratio of SMs active
-	Tensor        *float64               `protobuf:"fixed64,8,opt,name=tensor,proto3,oneof" json:"tensor,omitempty"`                                  // ratio of tensor pipes active
-	Dram          *float64               `protobuf:"fixed64,9,opt,name=dram,proto3,oneof" json:"dram,omitempty"`                                      // ratio of the memory interface active
-	MemoryUsed    *float64               `protobuf:"fixed64,10,opt,name=memory_used,json=memoryUsed,proto3,oneof" json:"memory_used,omitempty"`       // bytes
-	MemoryTotal   *float64               `protobuf:"fixed64,11,opt,name=memory_total,json=memoryTotal,proto3,oneof" json:"memory_total,omitempty"`    // bytes
-	PcieReceived  *float64               `protobuf:"fixed64,12,opt,name=pcie_received,json=pcieReceived,proto3,oneof" json:"pcie_received,omitempty"` // bytes a second
-	PcieSent      *float64               `protobuf:"fixed64,13,opt,name=pcie_sent,json=pcieSent,proto3,oneof" json:"pcie_sent,omitempty"`             // bytes a second
-	Power         *float64               `protobuf:"fixed64,14,opt,name=power,proto3,oneof" json:"power,omitempty"`                                   // watts
-	Temperature   *float64               `protobuf:"fixed64,15,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`                       // degrees Celsius
-	Xid           *float64               `protobuf:"fixed64,16,opt,name=xid,proto3,oneof" json:"xid,omitempty"`                                       // code of the last XID error; 0 = none
-	Clocks        *float64               `protobuf:"fixed64,17,opt,name=clocks,proto3,oneof" json:"clocks,omitempty"`                                 // bit mask of clock event reasons
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // UUID of the GPU, else host and index
+	Host         string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	Index        string                 `protobuf:"bytes,3,opt,name=index,proto3" json:"index,omitempty"`                                            // of the GPU on its host
+	Instance     string                 `protobuf:"bytes,4,opt,name=instance,proto3" json:"instance,omitempty"`                                      // MIG instance; empty = the whole GPU
+	Util         *float64               `protobuf:"fixed64,5,opt,name=util,proto3,oneof" json:"util,omitempty"`                                      // ratio: time that any kernel ran
+	Active       *float64               `protobuf:"fixed64,6,opt,name=active,proto3,oneof" json:"active,omitempty"`                                  // ratio: time that its engines were active
+	Sm           *float64               `protobuf:"fixed64,7,opt,name=sm,proto3,oneof" json:"sm,omitempty"`                                          // ratio of SMs active
+	Tensor       *float64               `protobuf:"fixed64,8,opt,name=tensor,proto3,oneof" json:"tensor,omitempty"`                                  // ratio of tensor pipes active
+	Dram         *float64               `protobuf:"fixed64,9,opt,name=dram,proto3,oneof" json:"dram,omitempty"`                                      // ratio of the memory interface active
+	MemoryUsed   *float64               `protobuf:"fixed64,10,opt,name=memory_used,json=memoryUsed,proto3,oneof" json:"memory_used,omitempty"`       // bytes
+	MemoryTotal  *float64               `protobuf:"fixed64,11,opt,name=memory_total,json=memoryTotal,proto3,oneof" json:"memory_total,omitempty"`    // bytes
+	PcieReceived *float64               `protobuf:"fixed64,12,opt,name=pcie_received,json=pcieReceived,proto3,oneof" json:"pcie_received,omitempty"` // bytes a second
+	PcieSent     *float64               `protobuf:"fixed64,13,opt,name=pcie_sent,json=pcieSent,proto3,oneof" json:"pcie_sent,omitempty"`             // bytes a second
+	Power        *float64               `protobuf:"fixed64,14,opt,name=power,proto3,oneof" json:"power,omitempty"`                                   // watts
+	Temperature  *float64               `protobuf:"fixed64,15,opt,name=temperature,proto3,oneof" json:"temperature,omitempty"`                       // degrees Celsius
+	Xid          *float64               `protobuf:"fixed64,16,opt,name=xid,proto3,oneof" json:"xid,omitempty"`                                       // code of the last XID error; 0 = none
+	Clocks       *float64               `protobuf:"fixed64,17,opt,name=clocks,proto3,oneof" json:"clocks,omitempty"`                                 // bit mask of clock event reasons
+	// When the last XID error occurred, by the clock of Snapshot.time; absent
+	// where nobody knows, and where there was none.
+	XidTime       *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=xid_time,json=xidTime,proto3" json:"xid_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -356,6 +359,13 @@ func (x *Card) GetClocks() float64 {
 	return 0
 }
 
+func (x *Card) GetXidTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.XidTime
+	}
+	return nil
+}
+
 var File_gpu_v1_gpu_proto protoreflect.FileDescriptor
 
 const file_gpu_v1_gpu_proto_rawDesc = "" +
@@ -371,7 +381,7 @@ const file_gpu_v1_gpu_proto_rawDesc = "" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x18\n" +
 	"\adropped\x18\x06 \x01(\rR\adropped\x12+\n" +
 	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
-	"\x04sent\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04sent\"\x8a\x05\n" +
+	"\x04sent\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04sent\"\xc1\x05\n" +
 	"\x04Card\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x14\n" +
@@ -392,7 +402,8 @@ const file_gpu_v1_gpu_proto_rawDesc = "" +
 	"\vtemperature\x18\x0f \x01(\x01H\n" +
 	"R\vtemperature\x88\x01\x01\x12\x15\n" +
 	"\x03xid\x18\x10 \x01(\x01H\vR\x03xid\x88\x01\x01\x12\x1b\n" +
-	"\x06clocks\x18\x11 \x01(\x01H\fR\x06clocks\x88\x01\x01B\a\n" +
+	"\x06clocks\x18\x11 \x01(\x01H\fR\x06clocks\x88\x01\x01\x125\n" +
+	"\bxid_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\axidTimeB\a\n" +
 	"\x05_utilB\t\n" +
 	"\a_activeB\x05\n" +
 	"\x03_smB\t\n" +
@@ -436,13 +447,14 @@ var file_gpu_v1_gpu_proto_depIdxs = []int32{
 	2, // 2: weir.gpu.v1.Snapshot.cards:type_name -> weir.gpu.v1.Card
 	3, // 3: weir.gpu.v1.Snapshot.age:type_name -> google.protobuf.Duration
 	3, // 4: weir.gpu.v1.Snapshot.sent:type_name -> google.protobuf.Duration
-	0, // 5: weir.gpu.v1.Agent.Watch:input_type -> weir.gpu.v1.WatchRequest
-	1, // 6: weir.gpu.v1.Agent.Watch:output_type -> weir.gpu.v1.Snapshot
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	4, // 5: weir.gpu.v1.Card.xid_time:type_name -> google.protobuf.Timestamp
+	0, // 6: weir.gpu.v1.Agent.Watch:input_type -> weir.gpu.v1.WatchRequest
+	1, // 7: weir.gpu.v1.Agent.Watch:output_type -> weir.gpu.v1.Snapshot
+	7, // [7:8] is the sub-list for method output_type
+	6, // [6:7] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_gpu_v1_gpu_proto_init() }
