@@ -27,6 +27,7 @@ type Policy struct {
 	Breaker    Breaker
 	Estimate   Estimate
 	RetryAfter RetryAfter
+	Retry      RetryControl
 	Metering   Metering
 	Telemetry  Telemetry
 	Engines    []EngineMetrics // kinds of engine beyond those built in

@@ -103,7 +103,20 @@ type Breaker struct {
 	ReleaseStep      time.Duration // 5s a step
 	Progressive      bool          // B5: 30s, then 5min
 	DynamicThreshold bool          // B4
+	DynamicLiteral   bool          // B4 without max(0, ...): thresholds also tighten below the usual load
 	Off              bool          // disabled in the file
+
+	GRPC    *Breaker      // what pools that speak gRPC have instead; nil = the same
+	Tenant  TenantBreaker // B5, T2
+	Cascade Cascade       // B3
+}
+
+// BreakerOf is the breaker profile of pools that speak the protocol.
+func (p *Policy) BreakerOf(protocol Protocol) Breaker {
+	if protocol == GRPCProtocol && p.Breaker.GRPC != nil {
+		return *p.Breaker.GRPC
+	}
+	return p.Breaker
 }
 
 // Estimate bounds the cost prediction.

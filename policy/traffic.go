@@ -11,6 +11,11 @@ type Envoy struct {
 	AllowLoosen       bool          // route overrides may loosen (E2)
 	Namespace         string        // route metadata namespace; default weir.policy
 	AuthzNamespace    string        // where our ext_authz publishes; default envoy.filters.http.ext_authz
+
+	Clusters   []Cluster // what is protected; a cluster of a pool that is not listed has the defaults
+	Watch      Watch
+	Protection Protection
+	XDS        *XDS // nil = no control plane
 }
 
 // Kind is how an API's calls are read.
@@ -53,6 +58,7 @@ type Model struct {
 type Pool struct {
 	Name      string
 	Variant   Variant
+	Protocol  Protocol          // of its engine; default http
 	Cluster   string            // Envoy cluster; default Name
 	Subset    map[string]string // envoy.lb metadata, when pools share a cluster
 	Seats     Seats
