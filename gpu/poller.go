@@ -37,13 +37,19 @@ func (t Target) timeout() time.Duration {
 	return min(t.Timeout, t.every())
 }
 
-// The schedule of a target. Looks keep to a grid of Every from the first look
-// on; each is moved by up to jitterShare of Every, so that many weirs do not
-// ask one exporter in step. After misses in a row the gap doubles, up to
+// The schedule of a target. The first look is at once, the others keep to a
+// grid of Every whose phase is the target's own, by chance: the second comes
+// after half a period to one and a half. Each is moved by up to jitterShare of
+// Every, so that many weirs do not ask one exporter in step, and then to the
+// next of the instants that all targets share, which are slotShare of Every
+// and at most maxSlot apart: to wake up costs more than a look does, and who
+// wakes up together pays it once. After misses in a row the gap doubles, up to
 // backOffPeriods of Every or maxBackOff, whichever is shorter, and at least
 // Every: a source that is back is seen within a few periods.
 const (
 	jitterShare    = 0.05
+	slotShare      = 0.02
+	maxSlot        = 20 * time.Millisecond
 	backOffPeriods = 4
 	maxBackOff     = 10 * time.Second
 )
@@ -61,7 +67,7 @@ type Poller struct {
 }
 
 // StartPoller starts polling; the first look of each target is at once. seed
-// makes the jitter; log hears of the first miss of a row and of its end.
+// makes phases and jitter; log hears of the first miss of a row and of its end.
 func StartPoller(g *Gauge, targets []Target, seed uint64, log *slog.Logger) *Poller {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Poller{gauge: g, targets: targets, log: log, cancel: cancel}
@@ -94,7 +100,7 @@ func (p *Poller) Close() {
 func (p *Poller) poll(ctx context.Context, t Target, rng *rand.Rand) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	due, misses := time.Now(), 0
+	due, misses := time.Now().Add(part(t.every(), rng.Float64()-0.5)), 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -107,9 +113,22 @@ func (p *Poller) poll(ctx context.Context, t Target, rng *rand.Rand) {
 		}
 		misses = p.note(t, err, misses)
 		due = next(due, time.Now(), t.every(), misses)
-		jitter := time.Duration((2*rng.Float64() - 1) * jitterShare * float64(t.every()))
-		timer.Reset(time.Until(due.Add(jitter)))
+		jitter := part(t.every(), (2*rng.Float64()-1)*jitterShare)
+		timer.Reset(untilSlot(due.Add(jitter), time.Now(), t.every()))
 	}
+}
+
+// part is a share of a period.
+func part(every time.Duration, share float64) time.Duration {
+	return time.Duration(share * float64(every))
+}
+
+// untilSlot is the time from now to the shared instant that is nearest to at.
+// The instants are those of the wall clock, whose jumps move them and nothing
+// else.
+func untilSlot(at, now time.Time, every time.Duration) time.Duration {
+	wake := now.Round(0).Add(at.Sub(now))
+	return wake.Round(min(maxSlot, max(part(every, slotShare), 1))).Sub(now.Round(0))
 }
 
 // next is the grid point of the coming look: after due and not in the past.
