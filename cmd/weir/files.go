@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/gpu/scrape"
 	"github.com/weirproxy/weir/internal/listen"
 	"github.com/weirproxy/weir/policy"
 )
@@ -40,7 +41,7 @@ func checkFiles(p *policy.Policy) (missing []error, err error) {
 	}
 	for i := range p.Pools {
 		for k, t := range p.Pools[i].Telemetry {
-			source, err := openSource(p.Pools[i].Name, t, p.Engines, new(children))
+			source, err := openSource(p.Pools[i].Name, t, p.Engines, new(children), new(scrape.Buffers))
 			if err == nil && t.Kind == policy.KindDCGM {
 				_, err = os.Stat(agentPath(t))
 			}

@@ -27,6 +27,7 @@ type gauges struct {
 	log      *slog.Logger
 	start    time.Time
 	children children
+	texts    scrape.Buffers // of all sources
 	current  atomic.Pointer[map[string]*poolGauge]
 	mu       sync.Mutex               // of swap and close
 	wanted   map[string]time.Duration // children of the present policy
@@ -115,7 +116,7 @@ func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 	var infos []gpu.SourceInfo
 	var listeners []*orca.Source
 	for i, t := range pool.Telemetry {
-		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t, p.Engines, &g.children)
+		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t, p.Engines, &g.children, &g.texts)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("pools %s: telemetry[%d]: %w", pool.Name, i, err), closeSources(targets))
 		}
@@ -132,7 +133,7 @@ func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 	return s, nil
 }
 
-func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMetrics, c *children) (gpu.Source, error) {
+func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMetrics, c *children, texts *scrape.Buffers) (gpu.Source, error) {
 	switch t.Kind {
 	case policy.KindScript:
 		return script.Load(name, t.File)
@@ -145,7 +146,7 @@ func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMe
 	case policy.KindAgent, policy.KindDCGM:
 		return openAgent(name, t, c)
 	}
-	return scrape.New(name, t, engines)
+	return texts.New(name, t, engines)
 }
 
 // openAgent makes a source that listens to an agent elsewhere, or to weir's own.

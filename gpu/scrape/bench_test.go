@@ -97,8 +97,9 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(form, func(b *testing.B) {
 			addr := pageServer(b)
 			targets := make([]*Source, 500)
+			var buffers Buffers
 			for i := range targets {
-				s, err := New("s", policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://" + addr + "/" + form}, nil)
+				s, err := buffers.New("s", policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://" + addr + "/" + form}, nil)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -154,11 +155,12 @@ func BenchmarkPolled(b *testing.B) {
 		b.Run(form, func(b *testing.B) {
 			addr := pageServer(b)
 			var gauges []*gpu.Gauge
+			var buffers Buffers
 			for pool := range 50 {
 				var targets []gpu.Target
 				var infos []gpu.SourceInfo
 				for i := range 10 {
-					s, err := New(fmt.Sprint("s", i), policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://" + addr + "/" + form}, nil)
+					s, err := buffers.New(fmt.Sprint("s", i), policy.TelemetrySource{Kind: policy.KindVLLM, URL: "http://" + addr + "/" + form}, nil)
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -169,8 +171,8 @@ func BenchmarkPolled(b *testing.B) {
 				p := gpu.StartPoller(g, targets, uint64(pool), slog.New(slog.DiscardHandler))
 				defer p.Close()
 				gauges = append(gauges, g)
-				time.Sleep(20 * time.Millisecond) // spread over the second
 			}
+			time.Sleep(2 * time.Second) // all looked at once; from now on each has its phase
 			looks := func() (n, missed uint64) {
 				for _, g := range gauges {
 					for _, s := range g.Reading().Sources {

@@ -9,7 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"time"
+	"strings"
+	"unicode"
 
 	"github.com/weirproxy/weir/policy"
 )
@@ -21,12 +22,13 @@ const maxToken = 64 << 10
 // read anew for each connection, and a token when its file changes, so that
 // what was rotated is taken without a restart. Proxies of the environment are
 // not used and redirects not followed: a metrics address that sends weir
-// elsewhere is a mistake, or an attempt to make it ask somebody else.
+// elsewhere is a mistake, or an attempt to make it ask somebody else. Looks
+// are made one after the other.
 type client struct {
-	http    http.Client
-	request *http.Request
-	token   watched
-	bearer  string // the header's value
+	exchange exchange
+	request  *http.Request
+	text     []byte // of the request, with the token; nil = to be made
+	token    watched
 }
 
 // newClient checks address, token and certificates. A token goes over https,
@@ -44,9 +46,6 @@ func newClient(t policy.TelemetrySource) (*client, error) {
 		return nil, fmt.Errorf("token: would be readable on the way to %s over http; use https", u.Host)
 	}
 	c := &client{token: watched{path: t.Token.File, most: maxToken}}
-	if t.Token.Set() {
-		c.bearer = "Bearer " + t.Token.Reveal()
-	}
 	if c.request, err = http.NewRequest(http.MethodGet, t.URL, http.NoBody); err != nil {
 		return nil, fmt.Errorf("url: %w", err)
 	}
@@ -55,6 +54,13 @@ func newClient(t policy.TelemetrySource) (*client, error) {
 		"Accept-Encoding": {"identity, gzip;q=0.5"}, // unpacking costs both sides more than the bytes do
 		"User-Agent":      {"weir"},
 	}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		c.request.SetBasicAuth(u.User.Username(), password)
+	}
+	if t.Token.Set() {
+		c.carry(t.Token.Reveal())
+	}
 	files := policy.ClientTLS{}
 	if t.TLS != nil {
 		files = *t.TLS
@@ -62,16 +68,7 @@ func newClient(t policy.TelemetrySource) (*client, error) {
 	if _, err := files.Config(); err != nil {
 		return nil, err
 	}
-	c.http = http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &http.Transport{
-			DialTLSContext:         dialTLS(files),
-			DisableCompression:     true, // done here, to bound what it grows to
-			MaxIdleConnsPerHost:    1,
-			IdleConnTimeout:        2 * time.Minute,
-			MaxResponseHeaderBytes: 64 << 10,
-		},
-	}
+	c.exchange.dial = dialer(u, files)
 	return c, nil
 }
 
@@ -79,26 +76,46 @@ func loopback(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// dialTLS connects with the files as they are then.
-func dialTLS(files policy.ClientTLS) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialer connects to the host of an address, over TLS with the files as they
+// are then.
+func dialer(u *url.URL, files policy.ClientTLS) func(ctx context.Context) (net.Conn, error) {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	addr := net.JoinHostPort(u.Hostname(), port)
+	if u.Scheme == "http" {
+		return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr) }
+	}
+	return func(ctx context.Context) (net.Conn, error) {
 		config, err := files.Config()
 		if err != nil {
 			return nil, err
 		}
-		return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
+		return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
 	}
+}
+
+// carry sends a token from now on.
+func (c *client) carry(token string) {
+	c.request.Header.Set("Authorization", "Bearer "+token)
+	c.text = nil
 }
 
 // get asks once. A token file that cannot be read leaves the last token.
 func (c *client) get(ctx context.Context) (*http.Response, error) {
 	if text, changed, err := c.token.read(); err == nil && changed {
-		c.bearer = "Bearer " + string(bytes.TrimSpace(text))
+		c.carry(string(bytes.TrimSpace(text)))
 	}
-	req := c.request.WithContext(ctx)
-	if c.bearer != "" {
-		req.Header = c.request.Header.Clone()
-		req.Header.Set("Authorization", c.bearer)
+	if c.text == nil {
+		if strings.ContainsFunc(c.request.Header.Get("Authorization"), unicode.IsControl) {
+			return nil, errors.New("token: has a control character, such as the end of a line")
+		}
+		var b bytes.Buffer
+		if err := c.request.Write(&b); err != nil {
+			return nil, err
+		}
+		c.text = b.Bytes()
 	}
-	return c.http.Do(req)
+	return c.exchange.do(ctx, c.request, c.text)
 }

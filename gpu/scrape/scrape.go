@@ -13,16 +13,12 @@
 package scrape
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"github.com/klauspost/compress/gzip"
-	"io"
 	"mime"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -47,31 +43,21 @@ var (
 // Source scrapes one URL. It is safe for concurrent use; looks are made one
 // after the other. Close frees its connections.
 type Source struct {
-	name   string
-	engine bool
-	client *client
+	name    string
+	engine  bool
+	client  *client
+	buffers *Buffers
 
 	mu      sync.Mutex
 	reader  reader
 	scanner scanner
-	text    bytes.Buffer
-	zip     gzip.Reader
 }
 
 var _ gpu.Source = (*Source)(nil)
 
-// New makes a source of the text kinds and of those that engines names.
-// Nothing is fetched yet.
+// New makes a source with buffers of its own.
 func New(name string, t policy.TelemetrySource, engines []policy.EngineMetrics) (*Source, error) {
-	s := &Source{name: name}
-	var err error
-	if s.client, err = newClient(t); err == nil {
-		s.reader, s.engine, err = newReader(t, engines)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("telemetry source %s: %w", name, err)
-	}
-	return s, nil
+	return new(Buffers).New(name, t, engines)
 }
 
 // newReader is the reader of a kind; engine says whether it reads an engine.
@@ -117,9 +103,9 @@ func (s *Source) Name() string { return s.name }
 // Engine reports whether the text is an engine's.
 func (s *Source) Engine() bool { return s.engine }
 
-// Close frees idle connections.
+// Close frees the idle connection.
 func (s *Source) Close() error {
-	s.client.http.CloseIdleConnections()
+	s.client.exchange.close()
 	return nil
 }
 
@@ -128,36 +114,39 @@ func (s *Source) Close() error {
 func (s *Source) Sample(ctx context.Context) (gpu.Sample, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.fetch(ctx)
-	now := time.Now()
-	var sample gpu.Sample
-	if err == nil {
-		sample, err = s.parse(s.text.Bytes(), now)
-	}
+	sample, err := s.look(ctx)
 	if err != nil {
 		return gpu.Sample{}, fmt.Errorf("telemetry source %s: %w", s.name, err)
 	}
-	sample.Source, sample.At = s.name, now
+	sample.Source = s.name
 	return sample, nil
 }
 
-// fetch fills the buffer.
-func (s *Source) fetch(ctx context.Context) error {
+// look fetches a text and reads it.
+func (s *Source) look(ctx context.Context) (gpu.Sample, error) {
 	resp, err := s.client.get(ctx)
 	if err != nil {
-		return gpu.Missed(gpu.FaultConnect, err)
+		return gpu.Sample{}, gpu.Missed(gpu.FaultConnect, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // nothing was written
 	switch c := resp.StatusCode; {
 	case c/100 == 3:
-		return gpu.Missed(gpu.FaultRedirect, fmt.Errorf("status %d: redirects are not followed", c))
+		return gpu.Sample{}, gpu.Missed(gpu.FaultRedirect, fmt.Errorf("status %d: redirects are not followed", c))
 	case c != http.StatusOK:
-		return gpu.Missed(gpu.FaultStatus, fmt.Errorf("status %d", c))
+		return gpu.Sample{}, gpu.Missed(gpu.FaultStatus, fmt.Errorf("status %d", c))
 	}
 	if t := resp.Header.Get("Content-Type"); !plausible(t) {
-		return gpu.Missed(gpu.FaultType, fmt.Errorf("content-type %.80q is no metrics text", t))
+		return gpu.Sample{}, gpu.Missed(gpu.FaultType, fmt.Errorf("content-type %.80q is no metrics text", t))
 	}
-	return s.fill(resp)
+	b := s.buffers.get()
+	defer s.buffers.put(b)
+	if err := b.fill(resp); err != nil {
+		return gpu.Sample{}, err
+	}
+	now := time.Now()
+	sample, err := s.parse(b.text.Bytes(), now)
+	sample.At = now
+	return sample, err
 }
 
 // plausible says whether a content type may be the text format. Absent and
@@ -168,35 +157,6 @@ func plausible(contentType string) bool {
 		return true
 	}
 	return t != "text/html" && t != "application/json"
-}
-
-// fill reads the body into the buffer.
-func (s *Source) fill(resp *http.Response) error {
-	if s.text.Cap() > keepBuffer {
-		s.text = bytes.Buffer{}
-	}
-	s.text.Reset()
-	var body io.Reader = resp.Body
-	switch e := strings.ToLower(resp.Header.Get("Content-Encoding")); e {
-	case "", "identity":
-	case "gzip":
-		if err := s.zip.Reset(resp.Body); err != nil {
-			return gpu.Missed(gpu.FaultForm, fmt.Errorf("gzip: %w", err))
-		}
-		body = &s.zip
-	default:
-		return gpu.Missed(gpu.FaultType, fmt.Errorf("content-encoding %.40q was not asked for", e))
-	}
-	n, err := s.text.ReadFrom(io.LimitReader(body, MaxText+1))
-	switch {
-	case errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum):
-		return gpu.Missed(gpu.FaultForm, fmt.Errorf("body: %w", err))
-	case err != nil:
-		return gpu.Missed(gpu.FaultConnect, fmt.Errorf("body: %w", err))
-	case n > MaxText:
-		return gpu.Missed(gpu.FaultSize, ErrTooLarge)
-	}
-	return nil
 }
 
 // parse reads a whole text.
