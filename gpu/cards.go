@@ -23,14 +23,16 @@ func keyOf(c *Card) cardKey { return cardKey{c.ID, c.Instance} }
 // until as many are there as ever were (a pod went to another GPU): then the
 // pool is as large as what is there.
 type roll struct {
-	entries []*entry // those of the last look first, in its order, then the lost
-	most    int      // GPUs that were there at once
-	round   uint64   // of looks that had cards
-	shown   *chunk   // nil = to be made anew
+	entries []*entry  // those of the last look first, in its order, then the lost
+	most    int       // GPUs that were there at once
+	round   uint64    // of looks that had cards
+	at      time.Time // of its source's last look
+	shown   *chunk    // nil = to be made anew
 }
 
 // chunk is the immutable picture of a roll.
 type chunk struct {
+	at        time.Time // of its source's last look
 	cards     []CardState
 	good, all float64 // GPUs
 }
@@ -38,12 +40,12 @@ type chunk struct {
 // takeCards enters a look's cards; gone is how many were left out as repeated,
 // without a name, or beyond the bound.
 func (g *Gauge) takeCards(src *source, cards []Card, at time.Time) (gone int) {
+	r := &src.roll
+	r.at, r.shown = at, nil
 	if len(cards) == 0 {
 		return 0
 	}
-	r := &src.roll
 	r.round++
-	r.shown = nil
 	present := make([]*entry, 0, len(cards))
 	for i := range cards {
 		c := &cards[i]
@@ -89,7 +91,7 @@ func (g *Gauge) ownerOf(c *Card, src *source, at time.Time) (*source, *entry) {
 	case !known && len(g.owners) >= maxCards:
 		return nil, nil
 	case !known:
-		o.entry = new(entry)
+		o.entry = g.recall(key)
 	case o.source == src:
 		return src, o.entry
 	case o.source.place < src.place && at.Sub(o.source.state.At).Abs() <= g.window(o.source.info.Every):
@@ -143,7 +145,7 @@ type device struct {
 }
 
 func (r *roll) picture() *chunk {
-	c := &chunk{cards: make([]CardState, len(r.entries))}
+	c := &chunk{at: r.at, cards: make([]CardState, len(r.entries))}
 	devices := map[string]*device{}
 	for i, e := range r.entries {
 		c.cards[i] = e.state
@@ -205,8 +207,8 @@ func (d *device) judge() (good float64, there bool) {
 
 // cardsAt calls fn for the pictures that are not too old to count at now.
 func (r *Reading) cardsAt(now time.Time, fn func(*chunk)) {
-	for i, c := range r.chunks {
-		if now.Sub(r.Sources[i].At).Abs() <= r.policy.FaultFor {
+	for _, c := range r.chunks {
+		if now.Sub(c.at).Abs() <= r.policy.FaultFor {
 			fn(c)
 		}
 	}

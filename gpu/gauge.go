@@ -36,6 +36,7 @@ type Gauge struct {
 	unknown uint64
 	moves   uint64 // of all sources
 	owners  map[cardKey]owner
+	before  memory // from the gauges before this one
 }
 
 // source is what the gauge keeps for one source.
@@ -114,6 +115,7 @@ func (g *Gauge) Observe(s Sample) {
 	gone := g.takeCards(src, s.Cards, s.At)
 	s.Faults[FaultOther] += uint64(gone)
 	src.state.take(s, dropped+gone)
+	g.forget()
 	src.state.Suspect, src.frozen = g.doubt(src, &s)
 	g.noteGap(src.info.Engine, s.At, s.Util.OK || s.KV.OK || s.Waiting.OK)
 	src.util.observe(s.Util, s.Util.V, s.At, window, src.info.Every)
@@ -205,6 +207,11 @@ func (g *Gauge) publish(at time.Time) {
 		r.add(src, SignalKV, &src.kv)
 		r.add(src, SignalWaiting, &src.waiting)
 		c := src.roll.show()
+		r.chunks = append(r.chunks, c)
+		r.impaired = r.impaired || c.good < c.all
+	}
+	if len(g.before.shown.entries) > 0 {
+		c := g.before.shown.show()
 		r.chunks = append(r.chunks, c)
 		r.impaired = r.impaired || c.good < c.all
 	}
