@@ -14,6 +14,7 @@ type Card struct {
 	Util         Value // utilisation
 	Active       Value // time that its engines were active (profiling)
 	SM           Value // share of SMs active (profiling)
+	Occupancy    Value // warps resident on the SMs, of the most that fit (profiling)
 	Tensor       Value // tensor pipe active (profiling)
 	DRAM         Value // memory interface active (profiling)
 	MemoryUsed   Value // bytes

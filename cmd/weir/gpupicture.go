@@ -84,6 +84,7 @@ type cardView struct {
 	Util         *float64 `json:"util"`
 	Active       *float64 `json:"active"`
 	SM           *float64 `json:"sm_active"`
+	Occupancy    *float64 `json:"sm_occupancy"`
 	Tensor       *float64 `json:"tensor_active"`
 	DRAM         *float64 `json:"dram_active"`
 	MemoryUsed   *float64 `json:"memory_used_bytes"`
@@ -159,7 +160,7 @@ func cardOf(c *gpu.CardState, now time.Time) cardView {
 	return cardView{
 		ID: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance, Endpoint: c.Endpoint, Source: c.Source,
 		AgeSeconds: now.Sub(c.Seen).Seconds(), Health: c.Health.String(), Since: c.Since, Reason: c.Reason, Suspect: c.Suspect,
-		Util: known(c.Util), Active: known(c.Active), SM: known(c.SM), Tensor: known(c.Tensor), DRAM: known(c.DRAM),
+		Util: known(c.Util), Active: known(c.Active), SM: known(c.SM), Occupancy: known(c.Occupancy), Tensor: known(c.Tensor), DRAM: known(c.DRAM),
 		MemoryUsed: known(c.MemoryUsed), MemoryTotal: known(c.MemoryTotal), PCIeReceived: known(c.PCIeReceived), PCIeSent: known(c.PCIeSent),
 		Power: known(c.Power), Temperature: known(c.Temperature), XID: known(c.XID), Clocks: known(c.Clocks),
 	}

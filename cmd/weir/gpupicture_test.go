@@ -49,7 +49,7 @@ func TestGPUPicture(t *testing.T) {
 			`{"name":"silent","engine":false,"every_seconds":5,"age_seconds":null,"samples":0,"repeated":0,"missed":1,"missed_in_a_row":1,"error":"refused","dropped":0,"faults":{"connect":1},"blank":false,"gpus":0,"most_gpus":0,"running":null,"load":null}]`,
 		"endpoints": `[{"name":"chat-0","healthy":false,"reason":"GPU GPU-1: XID 79: GPU has fallen off the bus"}]`,
 		"cards": `[{"id":"GPU-1","host":"node-a","index":"0","endpoint":"chat-0","source":"cards","age_seconds":2,"health":"faulty","since":"2026-01-02T03:04:06Z","reason":"XID 79: GPU has fallen off the bus",` +
-			`"util":0.75,"active":null,"sm_active":null,"tensor_active":null,"dram_active":null,"memory_used_bytes":null,"memory_total_bytes":null,"pcie_received_bytes_per_second":null,"pcie_sent_bytes_per_second":null,"power_watts":400,"temperature_celsius":null,"xid":79,"clock_reasons":null}]`,
+			`"util":0.75,"active":null,"sm_active":null,"sm_occupancy":null,"tensor_active":null,"dram_active":null,"memory_used_bytes":null,"memory_total_bytes":null,"pcie_received_bytes_per_second":null,"pcie_sent_bytes_per_second":null,"power_watts":400,"temperature_celsius":null,"xid":79,"clock_reasons":null}]`,
 	} {
 		if have := string(got.Pools[0][key]); have != want {
 			t.Errorf("%s is %s, want %s", key, have, want)

@@ -42,6 +42,8 @@ func Fields() []Field {
 			func(c *gpu.Card) *gpu.Value { return &c.Active }, func(w *gpuv1.Card) **float64 { return &w.Active }},
 		{"DCGM_FI_PROF_SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.", 1, 1,
 			func(c *gpu.Card) *gpu.Value { return &c.SM }, func(w *gpuv1.Card) **float64 { return &w.Sm }},
+		{"DCGM_FI_PROF_SM_OCCUPANCY", "The ratio of number of warps resident on an SM.", 1, 1,
+			func(c *gpu.Card) *gpu.Value { return &c.Occupancy }, func(w *gpuv1.Card) **float64 { return &w.Occupancy }},
 		{"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.", 1, 1,
 			func(c *gpu.Card) *gpu.Value { return &c.Tensor }, func(w *gpuv1.Card) **float64 { return &w.Tensor }},
 		{"DCGM_FI_PROF_DRAM_ACTIVE", "Ratio of cycles the device memory interface is active sending or receiving data.", 1, 1,

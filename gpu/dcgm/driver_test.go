@@ -19,7 +19,7 @@ import (
 func whole(g int) gpu.Card {
 	return gpu.Card{
 		ID: fmt.Sprintf("GPU-%d", g), Host: "node", Index: fmt.Sprint(g),
-		Util: gpu.Some(float64(40+g) / 100), Active: gpu.Some(0.5), SM: gpu.Some(0.25), Tensor: gpu.Some(0.125), DRAM: gpu.Some(0.375),
+		Util: gpu.Some(float64(40+g) / 100), Active: gpu.Some(0.5), SM: gpu.Some(0.25), Occupancy: gpu.Some(0.0625), Tensor: gpu.Some(0.125), DRAM: gpu.Some(0.375),
 		MemoryUsed: gpu.Some(20 << 30), MemoryTotal: gpu.Some(80 << 30), PCIeSent: gpu.Some(1e9), PCIeReceived: gpu.Some(2e9),
 		Power: gpu.Some(310.5), Temperature: gpu.Some(61), XID: gpu.Some(0), Clocks: gpu.Some(4),
 	}
@@ -29,7 +29,7 @@ func whole(g int) gpu.Card {
 func part(g, i int) gpu.Card {
 	return gpu.Card{
 		ID: fmt.Sprintf("GPU-%d", g), Host: "node", Index: fmt.Sprint(g), Instance: fmt.Sprint(7 + i),
-		Active: gpu.Some(0.5), SM: gpu.Some(0.75), Tensor: gpu.Some(0.125), DRAM: gpu.Some(0.375),
+		Active: gpu.Some(0.5), SM: gpu.Some(0.75), Occupancy: gpu.Some(0.1875), Tensor: gpu.Some(0.125), DRAM: gpu.Some(0.375),
 		MemoryUsed: gpu.Some(4 << 30), MemoryTotal: gpu.Some(9728 << 20),
 	}
 }
@@ -55,7 +55,7 @@ func TestFieldNumbers(t *testing.T) {
 	want := []dcgm.Short{
 		dcgm.DCGM_FI_DEV_GPU_UTIL, dcgm.DCGM_FI_DEV_FB_USED, dcgm.DCGM_FI_DEV_FB_TOTAL, dcgm.DCGM_FI_DEV_POWER_USAGE, dcgm.DCGM_FI_DEV_GPU_TEMP,
 		dcgm.DCGM_FI_DEV_CLOCK_THROTTLE_REASONS, dcgm.DCGM_FI_DEV_XID_ERRORS,
-		dcgm.DCGM_FI_PROF_GR_ENGINE_ACTIVE, dcgm.DCGM_FI_PROF_SM_ACTIVE, dcgm.DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, dcgm.DCGM_FI_PROF_DRAM_ACTIVE,
+		dcgm.DCGM_FI_PROF_GR_ENGINE_ACTIVE, dcgm.DCGM_FI_PROF_SM_ACTIVE, dcgm.DCGM_FI_PROF_SM_OCCUPANCY, dcgm.DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, dcgm.DCGM_FI_PROF_DRAM_ACTIVE,
 		dcgm.DCGM_FI_PROF_PCIE_TX_BYTES, dcgm.DCGM_FI_PROF_PCIE_RX_BYTES, dcgm.DCGM_FI_DEV_PCIE_TX_THROUGHPUT, dcgm.DCGM_FI_DEV_PCIE_RX_THROUGHPUT,
 	}
 	var got []dcgm.Short
@@ -86,8 +86,8 @@ func TestCards(t *testing.T) {
 	s.fault()
 	same(t, "MIG off", s.cards(d, 2), []gpu.Card{whole(0), whole(1)})
 	if got := s.calls("watch"); !slices.Equal(got, []string{
-		"watch 10 fields every 1000000 us", "watch 6 fields every 1000000 us", "watch 10 fields every 1000000 us", "watch 6 fields every 1000000 us",
-		"watch 2 fields every 1000000 us", "watch 4 fields every 1000000 us"}) {
+		"watch 10 fields every 1000000 us", "watch 7 fields every 1000000 us", "watch 10 fields every 1000000 us", "watch 7 fields every 1000000 us",
+		"watch 2 fields every 1000000 us", "watch 5 fields every 1000000 us"}) {
 		t.Errorf("watches: %q", got)
 	}
 	if n := len(s.calls("unwatch")); n != 2 {

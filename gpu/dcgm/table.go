@@ -37,6 +37,7 @@ func fields() []field {
 	util := func(c *gpu.Card) *gpu.Value { return &c.Util }
 	active := func(c *gpu.Card) *gpu.Value { return &c.Active }
 	sm := func(c *gpu.Card) *gpu.Value { return &c.SM }
+	occupancy := func(c *gpu.Card) *gpu.Value { return &c.Occupancy }
 	tensor := func(c *gpu.Card) *gpu.Value { return &c.Tensor }
 	dram := func(c *gpu.Card) *gpu.Value { return &c.DRAM }
 	used := func(c *gpu.Card) *gpu.Value { return &c.MemoryUsed }
@@ -59,6 +60,7 @@ func fields() []field {
 
 		{id: 1001, name: "engine active", to: active, scale: 1, max: 1, slack: 0.05, profiling: true, instance: true},
 		{id: 1002, name: "SM active", to: sm, scale: 1, max: 1, slack: 0.05, profiling: true, instance: true},
+		{id: 1003, name: "SM occupancy", to: occupancy, scale: 1, max: 1, slack: 0.05, profiling: true, instance: true},
 		{id: 1004, name: "tensor active", to: tensor, scale: 1, max: 1, slack: 0.05, profiling: true, instance: true},
 		{id: 1005, name: "DRAM active", to: dram, scale: 1, max: 1, slack: 0.05, profiling: true, instance: true},
 		{id: 1009, name: "PCIe sent", to: sent, scale: 1, max: maxBytes, profiling: true},

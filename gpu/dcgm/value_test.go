@@ -117,7 +117,7 @@ func TestTable(t *testing.T) {
 	for _, f := range instanceFields() {
 		ids = append(ids, f.id)
 	}
-	if want := []uint16{252, 250, 1001, 1002, 1004, 1005}; !slices.Equal(ids, want) {
+	if want := []uint16{252, 250, 1001, 1002, 1003, 1004, 1005}; !slices.Equal(ids, want) {
 		t.Errorf("of an instance: %d, want %d", ids, want)
 	}
 }

@@ -168,7 +168,8 @@ func (c *cards) end() (gpu.Sample, error) {
 func (c *cards) card(p *part, mig bool) gpu.Card {
 	d := p.card
 	value := func(col column) gpu.Value { return p.figures[col].value }
-	d.Util, d.Active, d.SM, d.Tensor, d.DRAM = value(colUtil), value(colActive), value(colSM), value(colTensor), value(colDRAM)
+	d.Util, d.Active, d.SM, d.Occupancy = value(colUtil), value(colActive), value(colSM), value(colOccupancy)
+	d.Tensor, d.DRAM = value(colTensor), value(colDRAM)
 	if mig || !d.Util.OK {
 		d.Util = d.Active
 	}

@@ -38,7 +38,7 @@ func TestCards(t *testing.T) {
 	some := gpu.Some
 	whole := gpu.Card{
 		ID: "GPU-aaaa", Host: "dock-1", Index: "0", Endpoint: "chat-0",
-		Util: some(0.87), Active: some(0.8), SM: some(0.61), Tensor: some(0.31), DRAM: some(0.45),
+		Util: some(0.87), Active: some(0.8), SM: some(0.61), Occupancy: some(0.28), Tensor: some(0.31), DRAM: some(0.45),
 		MemoryUsed: some(60000 << 20), MemoryTotal: some(80600 << 20), PCIeReceived: some(112603), PCIeSent: some(78398480),
 		Power: some(612.25), Temperature: some(66), XID: some(79), Clocks: some(72),
 	}

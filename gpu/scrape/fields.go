@@ -7,6 +7,7 @@ const (
 	colUtil column = iota
 	colActive
 	colSM
+	colOccupancy
 	colTensor
 	colDRAM
 	colUsed
@@ -56,6 +57,8 @@ func dcgmFields() map[string]field {
 		"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO":  ratio(colActive, 1),
 		"DCGM_FI_PROF_SM_ACTIVE":             ratio(colSM, 0),
 		"DCGM_FI_PROF_SM_UTIL_RATIO":         ratio(colSM, 1),
+		"DCGM_FI_PROF_SM_OCCUPANCY":          ratio(colOccupancy, 0),
+		"DCGM_FI_PROF_SM_OCCUPANCY_RATIO":    ratio(colOccupancy, 1),
 		"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE":    ratio(colTensor, 0),
 		"DCGM_FI_PROF_TENSOR_UTIL_RATIO":     ratio(colTensor, 1),
 		"DCGM_FI_PROF_DRAM_ACTIVE":           ratio(colDRAM, 0),

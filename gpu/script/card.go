@@ -18,6 +18,7 @@ type card struct {
 	Util         ratio  `yaml:"util"`
 	Active       ratio  `yaml:"active"`
 	SM           ratio  `yaml:"sm"`
+	Occupancy    ratio  `yaml:"occupancy"`
 	Tensor       ratio  `yaml:"tensor"`
 	DRAM         ratio  `yaml:"dram"`
 	MemoryUsed   figure `yaml:"memoryUsed"`
@@ -68,7 +69,7 @@ func deal(s *gpu.Sample, cards []card) {
 		d := gpu.Card{
 			ID: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance,
 			Util: known(c.Util.reading), Active: known(c.Active.reading), SM: known(c.SM.reading),
-			Tensor: known(c.Tensor.reading), DRAM: known(c.DRAM.reading),
+			Occupancy: known(c.Occupancy.reading), Tensor: known(c.Tensor.reading), DRAM: known(c.DRAM.reading),
 			MemoryUsed: known(c.MemoryUsed.reading), MemoryTotal: known(c.MemoryTotal.reading),
 			PCIeReceived: known(c.PCIeReceived.reading), PCIeSent: known(c.PCIeSent.reading),
 			Power: known(c.Power.reading), Temperature: known(c.Temperature.reading),

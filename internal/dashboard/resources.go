@@ -18,7 +18,7 @@ func Resources() *Dashboard {
 	return &Dashboard{
 		UID: "weir-resources", Title: "weir: resources",
 		About: "How full the pools are and why, what engines and GPUs say, and how well their telemetry is. Made by internal/dashboard; docs/metrics.md explains the metrics.",
-		Rows:  []Row{pressureRow(), engineRow(), activityRow(), boardRow(), sourceRow()},
+		Rows:  []Row{pressureRow(), engineRow(), activityRow(), useRow(), boardRow(), sourceRow()},
 	}
 }
 
@@ -62,8 +62,14 @@ func activityRow() Row {
 	return Row{"GPUs: activity", []Panel{
 		{Title: "GPU memory", About: "In use, of what there is. Engines take most of it at their start: KV-cache use says how full they are.", Unit: ratio, Top: 1, Queries: []Query{memory}},
 		{Title: "SM activity", About: "SMs active (profiling). Utilisation only says that anything ran.", Unit: ratio, Top: 1, Queries: []Query{card("", "weir_gpu_sm_active_ratio")}},
-		{Title: "Tensor activity", About: "Tensor pipe active (profiling).", Unit: ratio, Top: 1, Queries: []Query{card("", "weir_gpu_tensor_active_ratio")}},
 		{Title: "Utilisation", Unit: ratio, Top: 1, Queries: []Query{card("", "weir_gpu_util_ratio")}},
+	}}
+}
+
+func useRow() Row {
+	return Row{"GPUs: how well they are used", []Panel{
+		{Title: "SM occupancy", About: "Warps resident on the SMs, of the most that fit (profiling). Low beside a high SM activity: the kernels are too small to hide the memory's latency.", Unit: ratio, Top: 1, Queries: []Query{card("", "weir_gpu_sm_occupancy_ratio")}},
+		{Title: "Tensor activity", About: "Tensor pipe active (profiling).", Unit: ratio, Top: 1, Queries: []Query{card("", "weir_gpu_tensor_active_ratio")}},
 	}}
 }
 

@@ -40,6 +40,7 @@ var (
 		{cardDesc("util_ratio", "Utilisation, 0..1."), func(c *gpu.CardState) gpu.Value { return c.Util }},
 		{cardDesc("active_ratio", "Time that its engines were active, 0..1."), func(c *gpu.CardState) gpu.Value { return c.Active }},
 		{cardDesc("sm_active_ratio", "SMs active, 0..1."), func(c *gpu.CardState) gpu.Value { return c.SM }},
+		{cardDesc("sm_occupancy_ratio", "Warps resident on the SMs, of the most that fit, 0..1."), func(c *gpu.CardState) gpu.Value { return c.Occupancy }},
 		{cardDesc("tensor_active_ratio", "Tensor pipe active, 0..1."), func(c *gpu.CardState) gpu.Value { return c.Tensor }},
 		{cardDesc("dram_active_ratio", "Memory interface active, 0..1."), func(c *gpu.CardState) gpu.Value { return c.DRAM }},
 		{cardDesc("pcie_received_bytes_per_second", "Received over PCIe."), func(c *gpu.CardState) gpu.Value { return c.PCIeReceived }},

@@ -251,6 +251,7 @@ dcgmReturn_t dcgmEntityGetLatestValues(dcgmHandle_t h, dcgm_field_entity_group_t
         case DCGM_FI_DEV_XID_ERROR: put(v, DCGM_FT_INT64, 0); v->ts = written(); break;
         case DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO: put(v, DCGM_FT_DOUBLE, 0.5); break;
         case DCGM_FI_PROF_SM_UTIL_RATIO: put(v, DCGM_FT_DOUBLE, inst < 0 ? 0.25 : 0.75); break;
+        case DCGM_FI_PROF_SM_OCCUPANCY_RATIO: put(v, DCGM_FT_DOUBLE, inst < 0 ? 0.0625 : 0.1875); break;
         case DCGM_FI_PROF_TENSOR_UTIL_RATIO: put(v, DCGM_FT_DOUBLE, 0.125); break;
         case DCGM_FI_PROF_DRAM_UTIL_RATIO: put(v, DCGM_FT_DOUBLE, 0.375); break;
         case DCGM_FI_PROF_PCIE_TX_BYTES: put(v, DCGM_FT_INT64, 1e9); break;
