@@ -5,7 +5,7 @@ import "time"
 // Card is one GPU, or one MIG instance of it, in one sample (O1, resources).
 // Ratios are 0..1; what is not known is absent.
 type Card struct {
-	ID       string // UUID, else host and index; with the instance it names the card
+	ID       string // UUID, else host (or the exporter's address) and index; with the instance it names the card
 	Host     string
 	Index    string // on its host
 	Instance string // MIG instance; "" = the whole GPU

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/policy"
 )
 
 // cards reads what an exporter says of GPUs. The figures of each GPU and MIG
@@ -24,6 +25,7 @@ import (
 type cards struct {
 	page
 	fields map[string]field
+	addr   string // of the exporter: names GPUs that no label does
 	label  string // that names the endpoint
 	places *Places
 	round  uint64
@@ -35,7 +37,7 @@ type cards struct {
 // part is a GPU or a MIG instance.
 type part struct {
 	card     gpu.Card // what is known of it besides its figures
-	device   string   // the GPU: UUID, else host and index
+	device   string   // the GPU: UUID, else host and index, else the exporter's address and index
 	weight   float64  // compute slices
 	round    uint64
 	figures  [numColumns]figure
@@ -49,8 +51,8 @@ type figure struct {
 	value gpu.Value
 }
 
-func newCards(match map[string]string, fields map[string]field, label string, p *Places) *cards {
-	return &cards{page: newPage(match), fields: fields, label: label, places: p, parts: make(map[string]*part)}
+func newCards(t policy.TelemetrySource, fields map[string]field, addr string, p *Places) *cards {
+	return &cards{page: newPage(t.Match), fields: fields, addr: addr, label: t.EndpointLabel, places: p, parts: make(map[string]*part)}
 }
 
 func (c *cards) begin(now time.Time) {
@@ -99,6 +101,9 @@ func (c *cards) part(s *series) *part {
 	index, instance := s.label("gpu"), s.label("GPU_I_ID")
 	c.key = append(c.key[:0], uuid...)
 	if len(uuid) == 0 {
+		if len(host) == 0 {
+			c.key = append(c.key, c.addr...)
+		}
 		c.key = append(append(append(c.key, host...), '/'), index...)
 	}
 	device := len(c.key)

@@ -119,6 +119,41 @@ func TestCardTotals(t *testing.T) {
 	}
 }
 
+// GPUs that no label names are named by their exporter's address: those of two
+// exporters are two.
+func TestNamelessCards(t *testing.T) {
+	const text = "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\"} 50\nDCGM_FI_DEV_GPU_UTIL{gpu=\"1\"} 60\n"
+	var infos []gpu.SourceInfo
+	var samples []gpu.Sample
+	for url, want := range map[string][2]string{
+		"http://10.0.0.7:9400/metrics": {"10.0.0.7:9400/0", "10.0.0.7:9400/1"},
+		"http://10.0.0.8:9400/metrics": {"10.0.0.8:9400/0", "10.0.0.8:9400/1"},
+		"https://node-a/metrics":       {"node-a:443/0", "node-a:443/1"},
+		"http://[fd00::1]/metrics":     {"[fd00::1]:80/0", "[fd00::1]:80/1"},
+	} {
+		s, err := New(url, policy.TelemetrySource{Kind: policy.KindDCGMExporter, URL: url}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.parse([]byte(text), instant)
+		if err != nil || len(got.Cards) != 2 || got.Cards[0].ID != want[0] || got.Cards[1].ID != want[1] {
+			t.Fatalf("%s: %+v, %v; want %v", url, got.Cards, err, want)
+		}
+		got.Source, got.At = url, instant
+		infos, samples = append(infos, gpu.SourceInfo{Name: url, Every: time.Second}), append(samples, got)
+	}
+	g := gpu.NewGauge(policy.Default().Gauge, infos, instant)
+	for _, sample := range samples {
+		g.Observe(sample)
+	}
+	if cards := g.Reading().Cards(); len(cards) != 8 {
+		t.Errorf("%d cards, want those of four exporters: %+v", len(cards), cards)
+	}
+	if got := cardsOf(t, gpus(t, policy.TelemetrySource{}), "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",Hostname=\"dock\"} 50\n", instant); got[0].ID != "dock/0" {
+		t.Errorf("a GPU with a host is named %q", got[0].ID)
+	}
+}
+
 // Which endpoint a card serves: its label, else the file, else all the same.
 func TestEndpoints(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "endpoints.yaml")

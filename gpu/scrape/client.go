@@ -76,14 +76,19 @@ func loopback(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// dialer connects to the host of an address, over TLS with the files as they
-// are then.
-func dialer(u *url.URL, files policy.ClientTLS) func(ctx context.Context) (net.Conn, error) {
+// hostPort is the host of an address with its port.
+func hostPort(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
-	addr := net.JoinHostPort(u.Hostname(), port)
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// dialer connects to the host of an address, over TLS with the files as they
+// are then.
+func dialer(u *url.URL, files policy.ClientTLS) func(ctx context.Context) (net.Conn, error) {
+	addr := hostPort(u)
 	if u.Scheme == "http" {
 		return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr) }
 	}

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -94,7 +95,11 @@ func newGPUs(t policy.TelemetrySource, fields map[string]field) (*cards, error) 
 	if err != nil {
 		return nil, err
 	}
-	return newCards(t.Match, fields, t.EndpointLabel, p), nil
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return nil, fmt.Errorf("url: %w", err)
+	}
+	return newCards(t, fields, hostPort(u), p), nil
 }
 
 // Name is the configured name.
