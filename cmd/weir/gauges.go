@@ -35,8 +35,10 @@ type gauges struct {
 
 // poolGauge is one pool's gauge with what feeds it.
 type poolGauge struct {
+	pool      string
 	gauge     *gpu.Gauge
-	poller    *gpu.Poller // owns the sources
+	targets   []gpu.Target
+	poller    *gpu.Poller // owns the sources; nil = not yet
 	listeners []*orca.Source
 	telemetry []policy.TelemetrySource
 	engines   []policy.EngineMetrics
@@ -74,7 +76,7 @@ func (g *gauges) swap(p *policy.Policy) error {
 	wanted := wantedChildren(p)
 	g.children.start(wanted)
 	next := map[string]*poolGauge{}
-	var started []*poolGauge
+	var opened []*poolGauge
 	for i := range p.Pools {
 		pool := &p.Pools[i]
 		if len(pool.Telemetry) == 0 {
@@ -86,14 +88,18 @@ func (g *gauges) swap(p *policy.Policy) error {
 		}
 		made, err := g.open(p, pool)
 		if err != nil {
-			for _, s := range started {
-				s.close()
+			for _, s := range opened {
+				err = errors.Join(err, closeSources(s.targets))
 			}
 			g.children.follow(g.wanted)
 			return err
 		}
-		started = append(started, made)
+		opened = append(opened, made)
 		next[pool.Name] = made
+	}
+	for _, s := range opened {
+		s.inherit(old)
+		s.poller = gpu.StartPoller(s.gauge, s.targets, rand.Uint64(), g.log)
 	}
 	g.current.Store(&next)
 	for name, was := range old {
@@ -110,13 +116,13 @@ func (s *poolGauge) fits(p *policy.Policy, pool *policy.Pool) bool {
 	return reflect.DeepEqual(s.telemetry, pool.Telemetry) && reflect.DeepEqual(s.engines, p.Engines) && s.config == p.Gauge
 }
 
-// open starts polling one pool.
+// open makes one pool's gauge and sources; nothing polls them yet.
 func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 	var targets []gpu.Target
 	var infos []gpu.SourceInfo
 	var listeners []*orca.Source
 	for i, t := range pool.Telemetry {
-		source, err := openSource(fmt.Sprintf("%s/%d-%s", pool.Name, i, t.Kind), t, p.Engines, &g.children, &g.texts)
+		source, err := openSource(sourceName(pool.Name, i, t), t, p.Engines, &g.children, &g.texts)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("pools %s: telemetry[%d]: %w", pool.Name, i, err), closeSources(targets))
 		}
@@ -127,10 +133,15 @@ func (g *gauges) open(p *policy.Policy, pool *policy.Pool) (*poolGauge, error) {
 		targets = append(targets, target)
 		infos = append(infos, target.Info())
 	}
-	s := &poolGauge{gauge: gpu.NewGauge(p.Gauge, infos, g.start), telemetry: pool.Telemetry, engines: p.Engines, config: p.Gauge}
-	s.listeners = listeners
-	s.poller = gpu.StartPoller(s.gauge, targets, rand.Uint64(), g.log)
-	return s, nil
+	return &poolGauge{
+		pool: pool.Name, gauge: gpu.NewGauge(p.Gauge, infos, g.start), targets: targets, listeners: listeners,
+		telemetry: pool.Telemetry, engines: p.Engines, config: p.Gauge,
+	}, nil
+}
+
+// sourceName is what a gauge, metrics and the log call a pool's source.
+func sourceName(pool string, i int, t policy.TelemetrySource) string {
+	return fmt.Sprintf("%s/%d-%s", pool, i, t.Kind)
 }
 
 func openSource(name string, t policy.TelemetrySource, engines []policy.EngineMetrics, c *children, texts *scrape.Buffers) (gpu.Source, error) {
