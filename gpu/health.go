@@ -84,30 +84,6 @@ func FatalXID(code int) (what string, fatal bool) {
 	return what, what != ""
 }
 
-// The clock event reasons by which the hardware itself slows a GPU down, as
-// nvml.h numbers them; the others are idleness, settings and software limits.
-const (
-	clockHWSlowdown   = 0x8
-	clockHWThermal    = 0x40
-	clockHWPowerBrake = 0x80
-)
-
-// slowed is why the hardware slows a card down; "" = it does not.
-func slowed(c *Card) string {
-	if !c.Clocks.OK {
-		return ""
-	}
-	switch mask := uint64(c.Clocks.V); {
-	case mask&clockHWThermal != 0:
-		return "slowed down: too hot"
-	case mask&clockHWPowerBrake != 0:
-		return "slowed down: power brake"
-	case mask&clockHWSlowdown != 0:
-		return "slowed down by the hardware"
-	}
-	return ""
-}
-
 // goodLooks is how many looks in a row must find a card there and readable
 // before it counts again after it was faulty or lost.
 const goodLooks = 3

@@ -95,6 +95,7 @@ type cardView struct {
 	Temperature  *float64 `json:"temperature_celsius"`
 	XID          *float64 `json:"xid"`
 	Clocks       *float64 `json:"clock_reasons"`
+	ClockNames   []string `json:"clock_reason_names"`
 }
 
 // known is a value's form in JSON.
@@ -163,6 +164,7 @@ func cardOf(c *gpu.CardState, now time.Time) cardView {
 		Util: known(c.Util), Active: known(c.Active), SM: known(c.SM), Occupancy: known(c.Occupancy), Tensor: known(c.Tensor), DRAM: known(c.DRAM),
 		MemoryUsed: known(c.MemoryUsed), MemoryTotal: known(c.MemoryTotal), PCIeReceived: known(c.PCIeReceived), PCIeSent: known(c.PCIeSent),
 		Power: known(c.Power), Temperature: known(c.Temperature), XID: known(c.XID), Clocks: known(c.Clocks),
+		ClockNames: gpu.ClockReasons(c.Clocks),
 	}
 }
 

@@ -67,9 +67,12 @@ func activityRow() Row {
 }
 
 func useRow() Row {
+	held := card("", "weir_gpu_clock_reason")
+	held.Match, held.By = `reason!="none"`, append(held.By, "reason")
 	return Row{"GPUs: how well they are used", []Panel{
 		{Title: "SM occupancy", About: "Warps resident on the SMs, of the most that fit (profiling). Low beside a high SM activity: the kernels are too small to hide the memory's latency.", Unit: ratio, Top: 1, Queries: []Query{card("", "weir_gpu_sm_occupancy_ratio")}},
 		{Title: "Tensor activity", About: "Tensor pipe active (profiling).", Unit: ratio, Top: 1, Queries: []Query{card("", "weir_gpu_tensor_active_ratio")}},
+		{Title: "Held back", About: "Why a GPU does not run at full clocks. Heat (thermal), power brake and hw_slowdown are the hardware's own and make it degraded; sw_power_cap is the limit of its board, idle and settings are no trouble.", States: []string{"no", "yes"}, Queries: []Query{held}},
 	}}
 }
 

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -32,6 +33,7 @@ type figure struct {
 var (
 	cardHealth  = cardDesc("health", "0 healthy, 1 degraded, 2 faulty, 3 lost.")
 	cardSuspect = cardDesc("suspect", "1 while utilisation and profiling contradict each other.")
+	cardClocks  = desc("gpu_clock_reason", "1 for each reason why it does not run at full clocks; none where there is none.", "host", "gpu", "index", "mig", "reason")
 	cardXID     = cardDesc("xid", "Code of the last XID error; 0 = none.")
 
 	cardFigures = [...]figure{
@@ -87,6 +89,9 @@ func (s *scrape) cards(r *gpu.Reading, now time.Time) {
 func (s *scrape) figures(c *gpu.CardState, labels []string) {
 	for _, f := range cardFigures {
 		s.value(f.desc, f.of(c), labels...)
+	}
+	for _, reason := range gpu.ClockReasons(c.Clocks) {
+		s.gauge(cardClocks, 1, append(slices.Clip(labels), reason)...)
 	}
 }
 

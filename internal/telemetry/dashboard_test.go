@@ -78,7 +78,7 @@ func TestDashboardAsksForWhatExists(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"weir_gpu_memory_used_bytes", "weir_gpu_sm_active_ratio", "weir_gpu_sm_occupancy_ratio", "weir_gpu_tensor_active_ratio", "weir_gpu_pcie_received_bytes_per_second",
+		"weir_gpu_memory_used_bytes", "weir_gpu_sm_active_ratio", "weir_gpu_sm_occupancy_ratio", "weir_gpu_clock_reason", "weir_gpu_tensor_active_ratio", "weir_gpu_pcie_received_bytes_per_second",
 		"weir_gpu_pcie_sent_bytes_per_second", "weir_gpu_power_watts", "weir_gpu_health", "weir_gauge_kv_use", "weir_gauge_engine_waiting",
 		"weir_gauge_pressure", "weir_gauge_part", "weir_queue_length", "weir_seats", "weir_seats_used",
 	} {

@@ -17,7 +17,7 @@ func fullCard(id string) gpu.Card {
 		ID: id, Host: "node-a", Index: "0", Instance: "3", Endpoint: "chat-0",
 		Util: gpu.Some(0.75), Active: gpu.Some(0.7), SM: gpu.Some(0.5), Occupancy: gpu.Some(0.3), Tensor: gpu.Some(0.25), DRAM: gpu.Some(0.4),
 		MemoryUsed: gpu.Some(64e9), MemoryTotal: gpu.Some(80e9), PCIeReceived: gpu.Some(1e9), PCIeSent: gpu.Some(2e9),
-		Power: gpu.Some(400), Temperature: gpu.Some(61), XID: gpu.Some(0), Clocks: gpu.Some(0),
+		Power: gpu.Some(400), Temperature: gpu.Some(61), XID: gpu.Some(0), Clocks: gpu.Some(0x24),
 	}
 }
 
@@ -66,6 +66,8 @@ func TestResources(t *testing.T) {
 		`weir_gpu_util_ratio` + card + `0.75`, `weir_gpu_active_ratio` + card + `0.7`, `weir_gpu_sm_active_ratio` + card + `0.5`,
 		`weir_gpu_sm_occupancy_ratio` + card + `0.3`, `weir_gpu_tensor_active_ratio` + card + `0.25`, `weir_gpu_dram_active_ratio` + card + `0.4`,
 		`weir_gpu_pcie_received_bytes_per_second` + card + `1e+09`, `weir_gpu_pcie_sent_bytes_per_second` + card + `2e+09`,
+		`weir_gpu_clock_reason{gpu="GPU-1",host="node-a",index="0",mig="3",pool="chat",reason="sw_power_cap"} 1`,
+		`weir_gpu_clock_reason{gpu="GPU-1",host="node-a",index="0",mig="3",pool="chat",reason="sw_thermal"} 1`,
 		`weir_gpu_power_watts` + card + `400`, `weir_gpu_temperature_celsius` + card + `61`,
 	} {
 		if !strings.Contains(got, "\n"+line+"\n") {
