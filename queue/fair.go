@@ -120,6 +120,25 @@ func (l *level) correct(f *flow, work float64) {
 	l.advance(max(0, work))
 }
 
+// leeway is how many requests of its size an account may be ahead of the least
+// here for what it was given elsewhere.
+const leeway = 16
+
+// bear counts work that f was given elsewhere, as correct does, but never
+// brings f more than leeway times the work before the least of those ready: who
+// is served faster elsewhere than anybody is here has no claim here now, and
+// does not pay for that when it has one again.
+func (l *level) bear(f *flow, work float64) {
+	if work > 0 && l.ready.len() > 0 {
+		tag := l.v
+		if f.state != gone {
+			tag = f.tag
+		}
+		work = min(work, max(0, (l.ready.min().key-tag)*f.weight+leeway*work))
+	}
+	l.correct(f, work)
+}
+
 // advance moves v as the fluid server does that amount of work, and forgets
 // the flows whose debt it has worked off.
 func (l *level) advance(work float64) {

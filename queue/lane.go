@@ -33,6 +33,7 @@ type class struct {
 type lane struct {
 	root    level
 	classes [policy.NumClasses]class
+	twin    *lane // the other leaf of the group, where tenants have the same account; nil = none
 }
 
 func (ln *lane) configure(weights [policy.NumClasses]int) {
@@ -64,10 +65,12 @@ func (ln *lane) push(s *spot) {
 		t.flow.tenant = t
 		c.level.tenants[w.Tenant] = t
 	}
-	c.level.reweigh(&t.flow, weightOf(w))
 	s.flow = t
 	t.waiting.push(w.standing(), w.seq, s)
 	c.waiting++
+	if s.pos == 0 {
+		c.level.reweigh(&t.flow, weightOf(w))
+	}
 	if t.state != ready {
 		c.level.join(&t.flow, w.seq)
 	} else if s.pos == 0 {
@@ -85,7 +88,8 @@ func (ln *lane) next() *Waiter {
 	return c.level.ready.min().item.tenant.waiting.min().item.waiter
 }
 
-// charge counts to the flows of a waiter what its seat costs.
+// charge counts to the flows of a waiter, the next of its flow, what its seat
+// costs.
 func (ln *lane) charge(s *spot, p policy.Price) {
 	w := s.waiter
 	c := &ln.classes[w.Class]
@@ -93,6 +97,7 @@ func (ln *lane) charge(s *spot, p policy.Price) {
 	if p == policy.ByTokens {
 		w.charged = costOf(w.Cost)
 		c.level.charge(&s.flow.flow, w.charged)
+		ln.twin.bear(w, w.charged)
 	}
 	ln.root.charge(&c.flow, w.charged)
 }
@@ -107,7 +112,9 @@ func (ln *lane) remove(s *spot) {
 	if t.waiting.len() == 0 {
 		c.level.leave(&t.flow)
 	} else if first {
-		c.level.retie(&t.flow, t.waiting.min().tie)
+		next := t.waiting.min()
+		c.level.reweigh(&t.flow, weightOf(next.item.waiter))
+		c.level.retie(&t.flow, next.tie)
 	}
 	if c.waiting == 0 {
 		ln.root.leave(&c.flow)
@@ -116,22 +123,39 @@ func (ln *lane) remove(s *spot) {
 
 // settle corrects what was charged for w to its real cost.
 func (ln *lane) settle(w *Waiter, cost int64) {
-	c := &ln.classes[w.Class]
 	work := costOf(cost) - w.charged
-	ln.root.correct(&c.flow, work)
-	if c.waiting == 0 {
+	ln.root.correct(&ln.classes[w.Class].flow, work)
+	if level, f := ln.account(w, work); f != nil {
+		level.correct(f, work*f.weight/weightOf(w))
+	}
+	ln.twin.bear(w, work)
+}
+
+// bear counts to the account of w's tenant, or takes off it, what w was given
+// in the other leaf.
+func (ln *lane) bear(w *Waiter, work float64) {
+	if ln == nil {
 		return
 	}
+	if level, f := ln.account(w, work); f != nil {
+		level.bear(f, work*f.weight/weightOf(w))
+	}
+}
+
+// account is where work for w is counted in its class; nil = nowhere, as nobody
+// competes here, or there is nothing to take it off.
+func (ln *lane) account(w *Waiter, work float64) (*level, *flow) {
+	c := &ln.classes[w.Class]
 	t := c.level.tenants[w.Tenant]
-	if t == nil {
-		if work <= 0 {
-			return
-		}
+	switch {
+	case c.waiting == 0 || t == nil && work <= 0:
+		return nil, nil
+	case t == nil:
 		t = &tenant{name: w.Tenant}
 		t.flow.tenant, t.weight = t, weightOf(w)
 		c.level.tenants[w.Tenant] = t
 	}
-	c.level.correct(&t.flow, work)
+	return &c.level, &t.flow
 }
 
 // rebase starts anew after a change of price.

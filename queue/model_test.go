@@ -79,6 +79,24 @@ func (m *model) count(f func(e *entry) bool) (n int) {
 	return n
 }
 
+func standing(e *entry) time.Duration { return e.since + e.w.Handicap }
+
+// head is the first of w's flow in a lane; nil when there is none.
+func (m *model) head(name string, w *Waiter) *entry {
+	var flow []*entry
+	for _, o := range m.in(name) {
+		if o.w.Class == w.Class && o.w.Tenant == w.Tenant {
+			flow = append(flow, o)
+		}
+	}
+	if len(flow) == 0 {
+		return nil
+	}
+	return slices.MinFunc(flow, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(standing(a), standing(b)), cmp.Compare(a.seq, b.seq))
+	})
+}
+
 // first is the next of those in a lane; nil when there is none.
 func (m *model) first(name string) *entry {
 	in := m.in(name)
@@ -86,18 +104,7 @@ func (m *model) first(name string) *entry {
 		return nil
 	}
 	ml := m.lanes[name]
-	standing := func(e *entry) time.Duration { return e.since + e.w.Handicap }
-	firstOf := func(a *entry) *entry { // the first of a's flow
-		var flow []*entry
-		for _, o := range in {
-			if o.w.Class == a.w.Class && o.w.Tenant == a.w.Tenant {
-				flow = append(flow, o)
-			}
-		}
-		return slices.MinFunc(flow, func(a, b *entry) int {
-			return cmp.Or(cmp.Compare(standing(a), standing(b)), cmp.Compare(a.seq, b.seq))
-		})
-	}
+	firstOf := func(a *entry) *entry { return m.head(name, a.w) }
 	return slices.MinFunc(in, func(a, b *entry) int {
 		return cmp.Or(
 			cmp.Compare(ml.classes.find(a.w.Class.String()).tag, ml.classes.find(b.w.Class.String()).tag),
@@ -119,9 +126,8 @@ func (m *model) settle(e *entry, cost int64) {
 	if e.via.classes.busy() {
 		e.via.classes.correct(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]), work)
 	}
-	if t := &e.via.tenants[e.w.Class]; t.busy() {
-		t.correct(e.w.Tenant, e.w.Weight, work)
-	}
+	e.via.tenants[e.w.Class].account(e.w, work, false)
+	m.twin(e.via).tenants[e.w.Class].account(e.w, work, true)
 }
 
 func (m *model) drop(e *entry) {
@@ -131,6 +137,8 @@ func (m *model) drop(e *entry) {
 		class := slices.DeleteFunc(m.in(name), func(o *entry) bool { return o.w.Class != e.w.Class })
 		if !slices.ContainsFunc(class, func(o *entry) bool { return o.w.Tenant == e.w.Tenant }) {
 			ml.tenants[e.w.Class].rest(e.w.Tenant)
+		} else {
+			ml.tenants[e.w.Class].find(e.w.Tenant).weight = m.head(name, e.w).w.Weight
 		}
 		if len(class) == 0 {
 			ml.classes.rest(e.w.Class.String())
@@ -153,6 +161,7 @@ func (m *model) dispatch(name string) *entry {
 	if m.cfg.Price == policy.ByTokens {
 		cost = float64(e.w.Cost)
 		ml.tenants[e.w.Class].serve(e.w.Tenant, cost)
+		m.twin(ml).tenants[e.w.Class].account(e.w, cost, true)
 	}
 	ml.classes.serve(e.w.Class.String(), cost)
 	e.charged, e.via, ml.passed = cost, ml, 0
@@ -316,7 +325,7 @@ func (m *model) place(e *entry, b Bounds) (Refusal, bool) {
 func (m *model) join(e *entry) {
 	for _, name := range m.homes(e.w) {
 		ml := m.lanes[name]
-		ml.tenants[e.w.Class].arrive(e.w.Tenant, e.w.Weight)
+		ml.tenants[e.w.Class].arrive(e.w.Tenant, m.head(name, e.w).w.Weight)
 		ml.classes.arrive(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]))
 	}
 }

@@ -105,6 +105,29 @@ func (m *modelLevel) correct(name string, weight, work float64) {
 	}
 }
 
+// account counts work for w, at the weight of its own tier; elsewhere = it was
+// given in the twin.
+func (m *modelLevel) account(w *Waiter, work float64, elsewhere bool) {
+	if !m.busy() {
+		return
+	}
+	f, weight, tag := m.find(w.Tenant), w.Weight, m.v
+	if f != nil {
+		weight, tag = f.weight, f.tag
+	}
+	work *= weight / w.Weight
+	if elsewhere && work > 0 {
+		least := math.Inf(1)
+		for _, f := range m.flows {
+			if f.ready {
+				least = min(least, f.tag)
+			}
+		}
+		work = min(work, max(0, (least+leeway*work/weight-tag)*weight))
+	}
+	m.correct(w.Tenant, weight, work)
+}
+
 // raise keeps v from lying behind all who wait.
 func (m *modelLevel) raise() {
 	least := math.Inf(1)

@@ -36,6 +36,22 @@ func (m *model) groupOf(w *Waiter) int {
 
 func (m *model) splits() bool { return m.cfg.Shares.Streaming > 0 && m.cfg.Shares.Streaming < 1 }
 
+// twin is the other leaf of a leaf's group; one that nobody waits in, where it
+// has none.
+func (m *model) twin(ml *modelLane) *modelLane {
+	for g := range m.groups() {
+		a, b := m.lanes[leafName(g, true)], m.lanes[leafName(g, false)]
+		switch {
+		case !m.splits():
+		case ml == a:
+			return b
+		case ml == b:
+			return a
+		}
+	}
+	return &modelLane{}
+}
+
 // homes are the lanes in which w waits, its own first.
 func (m *model) homes(w *Waiter) []string {
 	if w.Colour == policy.Red {

@@ -62,7 +62,6 @@ func (p *pair) draw() *Waiter {
 		Priority: rapid.IntRange(0, 3).Draw(p.t, "priority") == 0,
 		Handicap: time.Duration(rapid.IntRange(0, 4).Draw(p.t, "handicap")) * 25 * ms,
 	}
-	w.Weight = float64(int(1) << (int(w.Tenant[1]) % 3)) // a tenant has one tier
 	if rapid.IntRange(0, 5).Draw(p.t, "red") == 0 {
 		w.Colour = policy.Red
 	}

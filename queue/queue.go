@@ -21,8 +21,20 @@
 // the least start tag goes first. v is the virtual time of the fluid server
 // (GPS: A. Parekh and R. Gallager, 1993) that does the same work, driven by the
 // work handed out and not by a clock, so the pool may be as fast or slow as it
-// likes. Each leaf has accounts of its own: a class or tenant that is served
+// likes. Each leaf has accounts of its own for the classes: one that is served
 // much in one leaf is not made to pay for it in another, where it would starve.
+//
+// A tenant has one account in each class of a group, over both leaves: what it
+// is given in one is counted in the other too. So tenants get weighted max-min
+// parts of what their class gets in the group, whatever they mix: nobody is
+// given more in a leaf as long as somebody who waits there has less by weight in
+// both together. Who is served in one leaf faster than anybody is in the other
+// may have nothing there. (The rule is that of Kok-Kiong Yap et al., Scheduling
+// packets over multiple interfaces while respecting user preferences, CoNEXT
+// 2013, who bound by one packet what is remembered of another interface, where
+// this takes leeway requests.) Groups have accounts of their own: who has tokens
+// of two tiers is one of the tenants of each. Where tiers are one group, a
+// tenant weighs what the tier of its next request does.
 //
 // Bound: count the cost handed out to each flow of a level, whose largest
 // requests are L. While flows have waiters, the line is ahead of the fluid

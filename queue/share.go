@@ -194,6 +194,10 @@ func (l *Line) regroup(s Shares) {
 	for _, g := range l.groups {
 		for i, weight := range []policy.Ratio{s.Streaming, 1 - s.Streaming} {
 			g.leaves[i].weight, g.leaves[i].whole = ratio(weight), 1
+			g.leaves[i].twin = nil
+			if l.split {
+				g.leaves[i].twin = &g.leaves[1-i].lane
+			}
 		}
 	}
 }
