@@ -53,7 +53,8 @@ func (c Cause) String() string {
 	return "unknown"
 }
 
-// Transition is one change of state with the figures that caused it.
+// Transition is one change of state with the figures that caused it. A hold
+// (Held) is journaled too, from the state to itself.
 type Transition struct {
 	Seq      uint64 // in the journal, from 1
 	Breaker  string // name of the pool, or of the tenant
@@ -61,11 +62,16 @@ type Transition struct {
 	From, To State
 	At       time.Time
 	Cause    Cause
-	Requests int           // in the window at that time
-	Failures int           // in the window at that time
-	Limit    float64       // the threshold that was reached; 0 where none decides
-	Open     time.Duration // how long it stays open; 0 unless To is Soft or Hard
-	By       string        // who, with ByHand; what was seen, with ByGoAway
+
+	// Requests and Failures are those in the window at that time; with ByProbe
+	// and ByProbes those of the probes since half-open.
+	Requests int
+	Failures int
+
+	Limit float64       // the threshold that was reached, with ByRatio; else 0
+	Open  time.Duration // how long it stays open; 0 unless To is Soft or Hard
+	Held  time.Duration // with a hold: for how long; negative = until it is reset; else 0
+	By    string        // who, with ByHand; what was seen, with ByGoAway and ByOverrun; from whom, with ByRestore
 }
 
 // Journal keeps the latest transitions of many breakers in order. The zero
