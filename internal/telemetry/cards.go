@@ -13,9 +13,25 @@ import (
 
 // The bounds of series that follow GPUs: sources name them, not the policy.
 const (
-	maxCards = 256 // of a pool; the rest are counted, by health and as hidden
-	maxLabel = 128 // bytes of a name
+	maxCards    = 256  // of a pool; the rest are counted, by health and as hidden
+	maxAllCards = 1024 // of all pools
+	maxLabel    = 128  // bytes of a name
 )
+
+// share is how many cards of one pool may have series, where pools have so
+// many: at most maxCards, and all together at most maxAllCards. A pool that has
+// fewer leaves its part to the others. It sorts pools.
+func share(pools []int) int {
+	slices.Sort(pools)
+	left := maxAllCards
+	for i, n := range pools {
+		if each := left / (len(pools) - i); min(n, maxCards) > each {
+			return each
+		}
+		left -= min(n, maxCards)
+	}
+	return maxCards
+}
 
 // cardDesc makes a description of a series of a GPU or MIG instance.
 func cardDesc(name, help string) *prometheus.Desc {
@@ -52,10 +68,10 @@ var (
 	}
 )
 
-// cards sends the series of the first maxCards cards, and counts them all.
-func (s *scrape) cards(r *gpu.Reading, now time.Time) {
+// cards sends the series of the first cards, and counts them all.
+func (s *scrape) cards(r *gpu.Reading, all []gpu.CardState, most int, now time.Time) {
 	var healths [gpu.Lost + 1]int
-	all, hidden, shown := r.Cards(), 0, map[[4]string]bool{}
+	hidden, shown := 0, map[[4]string]bool{}
 	for i := range all {
 		c := &all[i]
 		health, figures := r.Fresh(c, now)
@@ -63,7 +79,7 @@ func (s *scrape) cards(r *gpu.Reading, now time.Time) {
 			healths[min(c.Health, gpu.Lost)]++
 		}
 		labels := [4]string{label(c.Host), label(c.ID), label(c.Index), label(c.Instance)}
-		if len(shown) == maxCards || shown[labels] {
+		if len(shown) == most || shown[labels] {
 			hidden++
 			continue
 		}

@@ -47,14 +47,20 @@ func (g *gauges) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads each pool's picture once.
 func (g *gauges) Collect(out chan<- prometheus.Metric) {
-	now := time.Now()
-	for _, p := range g.readings() {
+	now, readings := time.Now(), g.readings()
+	cards, counts := make([][]gpu.CardState, len(readings)), make([]int, len(readings))
+	for i, p := range readings {
+		cards[i] = p.Reading.Cards()
+		counts[i] = len(cards[i])
+	}
+	most := share(counts)
+	for i, p := range readings {
 		s := &scrape{out, p.Pool}
 		s.loads(p.Reading, now)
-		for i := range p.Reading.Sources {
-			s.source(&p.Reading.Sources[i], now)
+		for k := range p.Reading.Sources {
+			s.source(&p.Reading.Sources[k], now)
 		}
-		s.cards(p.Reading, now)
+		s.cards(p.Reading, cards[i], most, now)
 	}
 }
 

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,69 @@ func TestCardsAreBounded(t *testing.T) {
 	for line := range strings.Lines(got) {
 		if strings.Contains(line, `gpu="ä`) && strings.Count(line, "ä") != maxLabel/2 {
 			t.Errorf("a name is not cut at %d bytes: %s", maxLabel, line)
+		}
+	}
+}
+
+// TestAllCardsAreBounded: 10,000 GPUs over some pools make no more series than
+// maxAllCards do; a small pool keeps all of its own, and what has no series is
+// counted.
+func TestAllCardsAreBounded(t *testing.T) {
+	now := time.Now()
+	var readings []PoolGauge
+	for i, n := range []int{3000, 10, 2990, 100, 3000, 900} {
+		g := gpu.NewGauge(policy.Default().Gauge, []gpu.SourceInfo{{Name: "cards", Every: time.Second}}, now)
+		cards := make([]gpu.Card, n)
+		for k := range cards {
+			cards[k] = gpu.Card{ID: fmt.Sprint("GPU-", k), Power: gpu.Some(1)}
+		}
+		g.Observe(gpu.Sample{Source: "cards", At: now, Cards: cards})
+		readings = append(readings, PoolGauge{fmt.Sprint("pool-", i), g.Reading()})
+	}
+	got := page(t, readings...)
+	all := 0
+	for i, want := range []struct{ shown, cards int }{{228, 3000}, {10, 10}, {228, 2990}, {100, 100}, {228, 3000}, {228, 900}} {
+		shown := 0
+		for line := range strings.Lines(got) {
+			if strings.HasPrefix(line, "weir_gpu_power_watts{") && strings.Contains(line, fmt.Sprintf(`pool="pool-%d"`, i)) {
+				shown++
+			}
+		}
+		all += shown
+		if shown != want.shown {
+			t.Errorf("pool %d shows %d of %d cards, want %d", i, shown, want.cards, want.shown)
+		}
+		for _, line := range []string{
+			fmt.Sprintf(`weir_gauge_cards{health="healthy",pool="pool-%d"} %d`, i, want.cards),
+			fmt.Sprintf(`weir_gauge_cards_hidden{pool="pool-%d"} %d`, i, want.cards-want.shown),
+		} {
+			if !strings.Contains(got, "\n"+line+"\n") {
+				t.Errorf("%s is not shown", line)
+			}
+		}
+	}
+	if all > maxAllCards || all < maxAllCards-len(readings) {
+		t.Errorf("%d cards have series, want %d or a little less", all, maxAllCards)
+	}
+}
+
+// TestShare: the parts that pools get of the room for series.
+func TestShare(t *testing.T) {
+	for _, tt := range []struct {
+		pools []int
+		want  int
+	}{
+		{nil, maxCards},
+		{[]int{5000}, maxCards},
+		{[]int{5000, 0, 5000, 256, 12}, maxCards}, // 780
+		{[]int{256, 256, 256, 256}, maxCards},     // exactly
+		{[]int{256, 256, 257, 256, 1}, 255},       // 1023 for four
+		{[]int{1000, 1000, 1000, 1000, 1000}, 204},
+		{slices.Repeat([]int{1}, 1024), maxCards},
+		{slices.Repeat([]int{1}, 1025), 0}, // too many pools for one each
+	} {
+		if got := share(slices.Clone(tt.pools)); got != tt.want {
+			t.Errorf("%v: %d, want %d", tt.pools[:min(len(tt.pools), 6)], got, tt.want)
 		}
 	}
 }
