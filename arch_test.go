@@ -48,6 +48,7 @@ var arrows = map[string]room{
 	"gpu/script":               {[]string{"gpu", "policy"}, yaml, "a source reads a YAML curve"},
 	"gpu/library":              {[]string{"gpu"}, nil, "keeps a C library that may hang at arm's length"},
 	"gpu/dcgm":                 {[]string{"gpu", "gpu/library"}, []string{"github.com/NVIDIA/..."}, "the agent's reader of DCGM (cgo)"},
+	"gpu/dcgm/dcgmtest":        {nil, nil, "makes a libdcgm.so.4 for tests"},
 	"gpu/nvml":                 {[]string{"gpu", "gpu/library"}, []string{"github.com/NVIDIA/go-nvml/..."}, "the agent's reader of NVML (cgo)"},
 	"proto/gpu/v1":             {nil, grpc, "generated: what an agent on a GPU node tells"},
 	"gpu/agent":                {[]string{"gpu", "gpu/link", "policy", "proto/gpu/v1"}, grpc, "a source listens to an agent over gRPC"},

@@ -24,16 +24,22 @@ import (
 // busy is a node whose eight GPUs are 90 % busy.
 const busy = "gpus: 8\npoints: [{at: 0s, util: 90%}]\n"
 
-// process starts an agent as a process of its own.
+// process starts an agent as a process of its own, on a node that is busy.
 func process(t testing.TB, socket string, files []*os.File, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "curve.yaml")
 	if err := os.WriteFile(script, []byte(busy), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return started(t, nil, files, append([]string{"--source=script", "--script=" + script, "--every=100ms", "--listen=" + socket, "--metrics="}, args...)...)
+}
+
+// started is an agent with these flags; what it says is whole once it ended.
+func started(t testing.TB, env []string, files []*os.File, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
 	said := new(bytes.Buffer)
-	cmd := exec.Command(os.Args[0], append([]string{"--source=script", "--script=" + script, "--every=100ms", "--listen=" + socket, "--metrics="}, args...)...)
-	cmd.Env = append(os.Environ(), asAgent+"=1")
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), asAgent+"=1"), env...)
 	cmd.Stderr, cmd.ExtraFiles = said, files
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

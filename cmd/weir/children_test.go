@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -32,12 +31,7 @@ func dcgmPolicy(agent string, every ...time.Duration) *policy.Policy {
 func scriptedAgent(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "real")
-	build := exec.Command("go", "build", "-o", binary, "../weir-gpu-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	binary := envoytest.Agent(t)
 	for name, text := range map[string]string{
 		"curve.yaml": "gpus: 8\npoints: [{at: 0s, util: 90%}]\n",
 		"agent":      "#!/bin/sh\nexec " + binary + " \"$@\" --source=script --script=" + dir + "/curve.yaml\n",

@@ -19,6 +19,7 @@ import (
 	"github.com/NVIDIA/go-dcgm/pkg/dcgm"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/gpu/dcgm/dcgmtest"
 	"github.com/weirproxy/weir/gpu/library"
 )
 
@@ -186,7 +187,7 @@ func unguarded() int {
 func TestMissingSymbol(t *testing.T) {
 	s := newShim(t)
 	dir := t.TempDir()
-	if err := compile(dir, "-DWITHOUT_READ"); err != nil {
+	if _, err := dcgmtest.Compile(dir, "-DWITHOUT_READ"); err != nil {
 		t.Fatal(err)
 	}
 	child := func(dir string, env ...string) (string, int) {

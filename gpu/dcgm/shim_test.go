@@ -16,15 +16,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/gpu/dcgm/dcgmtest"
 )
 
-// The tests against a libdcgm.so.4 run in a child of the test process: the
-// dynamic linker reads LD_LIBRARY_PATH when a process starts. The library is
-// compiled from testdata/shim.c.
+// The tests against a libdcgm.so.4 (dcgmtest) run in a child of the test
+// process, which has the file of faults in envShim.
 const (
-	envShim = "WEIR_SHIM" // the file of faults, beside the library
+	envShim = dcgmtest.Env
 	envKill = "WEIR_KILL" // a child that calls go-dcgm without looking first
-	header  = "github.com/NVIDIA/go-dcgm/pkg/dcgm"
 )
 
 func TestMain(m *testing.M) {
@@ -36,8 +35,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	dir, err := os.MkdirTemp("", "weir-shim-")
+	var library dcgmtest.Library
 	if err == nil {
-		err = compile(dir)
+		library, err = dcgmtest.Compile(dir)
 	}
 	if err != nil {
 		fmt.Println("no test runs against a libdcgm.so.4, which could not be compiled:", err)
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	}
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, envShim+"="+filepath.Join(dir, "faults"))
+	cmd.Env = append(os.Environ(), library.Environ()...)
 	err = cmd.Run()
 	os.RemoveAll(dir)
 	if cmd.ProcessState == nil {
@@ -53,25 +53,6 @@ func TestMain(m *testing.M) {
 		os.Exit(2)
 	}
 	os.Exit(cmd.ProcessState.ExitCode())
-}
-
-// compile makes dir/libdcgm.so.4.
-func compile(dir string, flags ...string) error {
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		return err
-	}
-	list := exec.Command("go", "list", "-f", "{{.Dir}}", header)
-	include, err := list.Output()
-	if err != nil {
-		return fmt.Errorf("%s: %w", list, err)
-	}
-	args := append([]string{"-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wl,-soname,libdcgm.so.4", "-I" + strings.TrimSpace(string(include)),
-		"-o", filepath.Join(dir, "libdcgm.so.4"), filepath.Join("testdata", "shim.c")}, flags...)
-	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", cc, err, out)
-	}
-	return nil
 }
 
 // shim is the library of this process.
@@ -97,11 +78,7 @@ func newShim(t testing.TB) *shim {
 // fault sets the faults of the library, and ends those before.
 func (s *shim) fault(lines ...string) {
 	s.t.Helper()
-	next := s.path + ".next"
-	if err := os.WriteFile(next, []byte(strings.Join(append(lines, ""), "\n")), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.Rename(next, s.path); err != nil {
+	if err := (dcgmtest.Library{Dir: filepath.Dir(s.path)}).Fault(lines...); err != nil {
 		s.t.Fatal(err)
 	}
 }

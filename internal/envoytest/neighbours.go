@@ -15,20 +15,37 @@ import (
 	"time"
 )
 
-// binary builds cmd/weir once per test process.
-var binary = sync.OnceValues(func() (string, error) {
+// The binaries, built once per test process.
+var (
+	binary = sync.OnceValues(func() (string, error) { return build("weir") })
+	agent  = sync.OnceValues(func() (string, error) { return build("weir-gpu-agent") })
+)
+
+// build makes a binary of cmd.
+func build(name string) (string, error) {
 	dir, err := os.MkdirTemp("", "weirbin")
 	if err != nil {
 		return "", err
 	}
-	out := filepath.Join(dir, "weir")
-	cmd := exec.Command("go", "build", "-o", out, "./cmd/weir")
+	out := filepath.Join(dir, name)
+	cmd := exec.Command("go", "build", "-o", out, "./cmd/"+name)
 	cmd.Dir = Root()
 	if msg, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build ./cmd/weir: %w\n%s", err, msg)
+		return "", fmt.Errorf("go build ./cmd/%s: %w\n%s", name, err, msg)
 	}
 	return out, nil
-})
+}
+
+// Agent is the path of a freshly built weir-gpu-agent: with cgo where the
+// machine has a C compiler.
+func Agent(t testing.TB) string {
+	t.Helper()
+	path, err := agent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
 // Weir is the path of a freshly built weir, or WEIR_BINARY.
 func Weir(t testing.TB) string {
