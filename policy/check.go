@@ -30,6 +30,11 @@ func (d *decoder) check(p *Policy) {
 	judge(p, "", whole(d.checkPools), "pools", "models")
 	judge(p, "", whole(d.checkTelemetry), "pools", "engines")
 	judge(p, "", whole(d.checkModels), "models", "pools")
+	judge(p, "", whole(d.checkCascade), "breaker", "store")
+	judge(p, "", whole(d.checkClusters), "envoy", "pools")
+	judge(p, "", whole(d.checkWatch), "envoy")
+	judge(p, "", whole(d.checkProtection), "envoy", "pools", "queue")
+	judge(p, "", whole(d.checkXDS), "envoy", "pools", "queue", "server")
 	judge(p, "", whole(d.checkTiers), "tiers")
 	judge(p, "", whole(d.checkTenants), "tenants", "tiers", "models")
 	for _, rule := range []struct {

@@ -37,6 +37,7 @@ func base() *Policy {
 		Breaker:    defaultBreaker(),
 		Estimate:   Estimate{BytesPerToken: 4, MinBytesPerToken: 1, MaxBytesPerToken: 8, Output: 512, MaxOutput: 4096},
 		RetryAfter: RetryAfter{Jitter: 0.2, Max: time.Minute, Share: 0.7, Grace: 5 * time.Second},
+		Retry:      RetryControl{Base: 100 * time.Millisecond, Factor: 1.5, Max: 30 * time.Second, Jitter: 0.2, Storm: 10},
 		Metering:   Metering{IncludeUsage: true, MaxEvent: 1 << 20},
 		Shares:     Shares{Priority: 0.1, Streaming: 1},
 		Variants:   Variants{Flip: 5 * time.Second, SessionFor: 10 * time.Minute, Notice: defaultNotice},
@@ -95,6 +96,8 @@ func defaultEnvoy() Envoy {
 		MaxRequests:       50_000,
 		Namespace:         "weir.policy",
 		AuthzNamespace:    "envoy.filters.http.ext_authz",
+		Watch:             defaultWatch(),
+		Protection:        defaultProtection(),
 	}
 }
 
@@ -157,6 +160,14 @@ func defaultBreaker() Breaker {
 		Probes:      0.1,
 		Release:     []Ratio{0.1, 0.25, 0.5, 1},
 		ReleaseStep: 5 * time.Second,
+		Tenant: TenantBreaker{
+			Soft:        0.3,
+			Hard:        0.5,
+			MinRequests: 20,
+			CoolDown:    CoolDown{First: 5 * time.Minute, Factor: 1.5, Cap: 30 * time.Minute},
+			Max:         10_000,
+		},
+		Cascade: Cascade{TTL: 15 * time.Second, Renew: 5 * time.Second},
 	}
 }
 
@@ -198,6 +209,9 @@ func (p *Policy) complete() {
 	}
 	for i := range p.Pools {
 		p.Pools[i].complete()
+	}
+	for i := range p.Envoy.Clusters {
+		p.Envoy.Clusters[i].Endpoints.complete()
 	}
 	for i := range p.Classes {
 		if !p.Classes[i].modeSet {

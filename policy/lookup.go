@@ -16,6 +16,8 @@ type index struct {
 	groups  []*TenantRule          // the others, in file order
 	literal map[string][]*API      // templates without parameters, by path
 	routes  []route                // the others, most specific first
+
+	clusters []Cluster // by name
 }
 
 type modelGlob struct {
@@ -45,6 +47,7 @@ func newIndex(p *Policy) *index {
 	x.addTenants(p.Tenants)
 	x.addModels(p.Models)
 	x.addAPIs(p.APIs)
+	x.clusters = p.protectedClusters()
 	return x
 }
 

@@ -82,6 +82,14 @@ func defaultsByPath(t *testing.T) map[string]string {
 	pool = Pool{Adaptive: &Adaptive{}}
 	pool.complete()
 	collect("pools[].seats.adaptive", adaptiveTable().write(e, pool.Adaptive))
+	cluster, endpoints := defaultCluster(), Endpoints{Return: defaultEndpoints().Return, Priorities: []EndpointSet{{DNS: "x:1"}}}
+	endpoints.complete()
+	collect("envoy.clusters[]", clusterTable().write(e, &cluster))
+	collect("envoy.clusters[].endpoints", endpointsTable().write(e, &endpoints))
+	collect("envoy.clusters[].endpoints.priorities[]", endpointSetTable().write(e, &EndpointSet{Every: endpoints.Priorities[0].Every}))
+	etcd, xds := defaultEtcd(), defaultXDS()
+	collect("breaker.cascade.etcd", etcdTable().write(e, &etcd))
+	collect("envoy.xds", xdsTable().write(e, &xds))
 	nonStreaming := defaultNonStreaming()
 	collect("nonStreaming", nonStreamingTable().write(e, &nonStreaming))
 	return out
@@ -160,8 +168,10 @@ func TestReference(t *testing.T) {
 			t.Errorf("%s: documented default %s, is %s (required: %v)", r.path, d.defaults, want, r.required)
 		}
 		applies := "hot"
-		if strings.HasPrefix(r.path, "server.") || strings.HasPrefix(r.path, "store.") {
-			applies = "restart"
+		for _, part := range []string{"server.", "store.", "breaker.cascade.bus", "breaker.cascade.etcd.", "envoy.xds."} {
+			if strings.HasPrefix(r.path, part) {
+				applies = "restart"
+			}
 		}
 		if d.applies != applies || d.meaning == "" || d.defaults == "" {
 			t.Errorf("%s: applies %q (want %q), default %q, meaning %q", r.path, d.applies, applies, d.defaults, d.meaning)

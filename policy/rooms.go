@@ -104,19 +104,27 @@ type Breaker struct {
 	Progressive      bool          // B5: 30s, then 5min
 	DynamicThreshold bool          // B4
 	DynamicLiteral   bool          // B4 without max(0, ...): thresholds also tighten below the usual load
-	Off              bool          // disabled in the file
+	Off              bool          // "disabled" in the file
 
-	GRPC    *Breaker      // what pools that speak gRPC have instead; nil = the same
+	GRPC    *Breaker      // what pools that speak gRPC have instead, its Tenant and Cascade empty; nil = the same, without Progressive
 	Tenant  TenantBreaker // B5, T2
 	Cascade Cascade       // B3
 }
 
-// BreakerOf is the breaker profile of pools that speak the protocol.
+// BreakerOf is the breaker profile of pools that speak the protocol. Its GRPC
+// is nil for gRPC; Tenant and Cascade are the policy's for both.
 func (p *Policy) BreakerOf(protocol Protocol) Breaker {
-	if protocol == GRPCProtocol && p.Breaker.GRPC != nil {
-		return *p.Breaker.GRPC
+	b := p.Breaker
+	if protocol != GRPCProtocol {
+		return b
 	}
-	return p.Breaker
+	b.Progressive = false // B5 is for HTTP pools, unless grpc says it too
+	if p.Breaker.GRPC != nil {
+		b = *p.Breaker.GRPC
+		b.Tenant, b.Cascade = p.Breaker.Tenant, p.Breaker.Cascade
+	}
+	b.GRPC = nil
+	return b
 }
 
 // Estimate bounds the cost prediction.

@@ -72,7 +72,8 @@ type Etcd struct {
 
 // Cluster is what Envoy's file says of one cluster that weir protects, with
 // nothing wrong: the numbers that protection starts from (B10), and where its
-// endpoints come from when weir serves them (EDS).
+// endpoints come from when weir serves them (EDS). In Envoy.Clusters 0
+// MaxRequests is "not said"; Policy.ProtectedClusters has all defaults.
 type Cluster struct {
 	Name           string
 	Protocol       Protocol // default that of its pools
@@ -83,6 +84,8 @@ type Cluster struct {
 	Budget         Ratio    // retry budget; 20 %; 0 = none
 	MinRetries     int64    // min_retry_concurrency; 3
 	Endpoints      *Endpoints
+
+	protocolSet bool // the file says it
 }
 
 // Endpoints are a cluster's hosts by priority (0 first).
@@ -94,12 +97,12 @@ type Endpoints struct {
 // EndpointSet is one region's hosts, by exactly one of the sources.
 type EndpointSet struct {
 	Region string        // locality; "" = none
-	Static []string      // host:port
+	Static []string      // ip:port
 	File   string        // YAML list of host:port with optional health, weight
 	DNS    string        // host:port, looked up each Every
 	Slices string        // file with Kubernetes EndpointSlices (YAML or JSON, one or a list)
 	Port   string        // with Slices: name or number of the port
-	Every  time.Duration // file and DNS; default 5s
+	Every  time.Duration // of all but Static: how often it is read again; default 5s
 }
 
 // Watch is what weir looks at in Envoy (B7, B8).

@@ -32,6 +32,7 @@ func sections() codec[Policy] {
 		key("breaker", func(p *Policy) *Breaker { return &p.Breaker }, breakerTable()),
 		key("estimate", func(p *Policy) *Estimate { return &p.Estimate }, estimateTable()),
 		key("retryAfter", func(p *Policy) *RetryAfter { return &p.RetryAfter }, retryAfterTable()),
+		key("retryControl", func(p *Policy) *RetryControl { return &p.Retry }, retryControlTable()),
 		key("metering", func(p *Policy) *Metering { return &p.Metering }, meteringTable()),
 		key("telemetry", func(p *Policy) *Telemetry { return &p.Telemetry }, telemetryTable()),
 		key("priorityHeaders", func(p *Policy) *[]string { return &p.PriorityHeaders }, headerList()),
@@ -189,17 +190,6 @@ func checkRedis(d *decoder, n *yaml.Node, at string, r *Redis, has func(string) 
 	if r.DB != 0 && len(r.Addresses) > 1 && r.Master == "" {
 		d.report(d.places[join(at, "db")], join(at, "db"), "", "must be 0 with several addresses: a cluster has one database")
 	}
-}
-
-func envoyTable() codec[Envoy] {
-	return object(
-		key("messageTimeout", func(e *Envoy) *time.Duration { return &e.MessageTimeout }, duration(10*time.Millisecond, time.Hour, false)),
-		key("maxMessageTimeout", func(e *Envoy) *time.Duration { return &e.MaxMessageTimeout }, duration(10*time.Millisecond, time.Hour, true)),
-		key("maxRequests", func(e *Envoy) *int { return &e.MaxRequests }, whole[int](1, 10_000_000)),
-		key("allowLoosen", func(e *Envoy) *bool { return &e.AllowLoosen }, boolean()),
-		key("namespace", func(e *Envoy) *string { return &e.Namespace }, namespace()),
-		key("authzNamespace", func(e *Envoy) *string { return &e.AuthzNamespace }, namespace()),
-	)
 }
 
 func telemetryTable() codec[Telemetry] {

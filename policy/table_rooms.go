@@ -124,55 +124,6 @@ func smoothing() codec[[3]float64] {
 	}
 }
 
-func breakerTable() codec[Breaker] {
-	coolDown := enum(choice[bool]{"fixed", false}, choice[bool]{"progressive", true})
-	return objectThen(checkBreaker,
-		key("window", func(b *Breaker) *time.Duration { return &b.Window }, duration(time.Second, 10*time.Minute, false)),
-		key("soft", func(b *Breaker) *Ratio { return &b.Soft }, ratio(true)),
-		key("hard", func(b *Breaker) *Ratio { return &b.Hard }, ratio(true)),
-		key("minRequests", func(b *Breaker) *int { return &b.MinRequests }, whole[int](1, 1_000_000)),
-		key("open", func(b *Breaker) *time.Duration { return &b.Open }, duration(100*time.Millisecond, time.Hour, false)),
-		key("probes", func(b *Breaker) *Ratio { return &b.Probes }, ratio(true)),
-		key("release", func(b *Breaker) *[]Ratio { return &b.Release }, release()),
-		key("releaseStep", func(b *Breaker) *time.Duration { return &b.ReleaseStep }, duration(100*time.Millisecond, time.Hour, false)),
-		key("coolDown", func(b *Breaker) *bool { return &b.Progressive }, coolDown),
-		key("dynamicThreshold", func(b *Breaker) *bool { return &b.DynamicThreshold }, boolean()),
-		key("disabled", func(b *Breaker) *bool { return &b.Off }, boolean()),
-	)
-}
-
-func checkBreaker(d *decoder, _ *yaml.Node, at string, b *Breaker, _ func(string) bool) {
-	if b.Soft > b.Hard {
-		d.failAt(join(at, "soft"), formatRatio(b.Soft), "must not exceed hard, "+formatRatio(b.Hard))
-	}
-}
-
-// release reads B2's steps: rising, and 100 % at the end.
-func release() codec[[]Ratio] {
-	c := list(ratio(true), zero[Ratio], 1, 32)
-	c.shape.bounds = "1 to 32 ratios, rising, the last 100%"
-	read := c.read
-	c.read = func(d *decoder, n *yaml.Node, at string, v *[]Ratio) {
-		var got []Ratio
-		before := len(d.errs)
-		if read(d, n, at, &got); len(d.errs) > before {
-			return
-		}
-		for i := 1; i < len(got); i++ {
-			if got[i] <= got[i-1] {
-				d.report(n, at, "", "the steps must rise")
-				return
-			}
-		}
-		if got[len(got)-1] != 1 {
-			d.report(n, at, "", "the last step must be 100%")
-			return
-		}
-		*v = got
-	}
-	return c
-}
-
 func estimateTable() codec[Estimate] {
 	return objectThen(func(d *decoder, _ *yaml.Node, at string, e *Estimate, _ func(string) bool) {
 		if e.MinBytesPerToken > e.BytesPerToken || e.BytesPerToken > e.MaxBytesPerToken {
@@ -205,6 +156,21 @@ func retryAfterFields() []field[RetryAfter] {
 		key("jitter", func(r *RetryAfter) *Ratio { return &r.Jitter }, ratio(false)),
 		key("max", func(r *RetryAfter) *time.Duration { return &r.Max }, duration(time.Second, 24*time.Hour, false)),
 	}
+}
+
+func retryControlTable() codec[RetryControl] {
+	return objectThen(func(d *decoder, _ *yaml.Node, at string, r *RetryControl, _ func(string) bool) {
+		if r.Base > r.Max {
+			d.failAt(join(at, "base"), formatDuration(r.Base), "must not exceed max, "+formatDuration(r.Max))
+		}
+	},
+		key("disabled", func(r *RetryControl) *bool { return &r.Off }, boolean()),
+		key("base", func(r *RetryControl) *time.Duration { return &r.Base }, duration(time.Millisecond, time.Minute, false)),
+		key("factor", func(r *RetryControl) *float64 { return &r.Factor }, number(1, 10)),
+		key("max", func(r *RetryControl) *time.Duration { return &r.Max }, duration(time.Millisecond, time.Hour, false)),
+		key("jitter", func(r *RetryControl) *Ratio { return &r.Jitter }, ratio(false)),
+		key("storm", func(r *RetryControl) *int { return &r.Storm }, whole[int](1, 1_000_000)),
+	)
 }
 
 func meteringTable() codec[Metering] {

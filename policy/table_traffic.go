@@ -104,6 +104,7 @@ func poolTable() codec[Pool] {
 	return object(
 		key("name", func(p *Pool) *string { return &p.Name }, name()).need(),
 		key("variant", func(p *Pool) *Variant { return &p.Variant }, variant()).need(),
+		key("protocol", func(p *Pool) *Protocol { return &p.Protocol }, protocol()),
 		group("envoy", cluster),
 		group("seats", seatsTable()).need(),
 		key("maxHold", func(p *Pool) *time.Duration { return &p.MaxHold }, duration(time.Second, 24*time.Hour, false)),

@@ -1,0 +1,173 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// adminRule keeps weir to admin addresses that only this machine reaches:
+// whoever reaches one can stop its Envoy and read its secrets.
+func adminRule(s string) string {
+	if strings.HasPrefix(s, "unix:") {
+		return listenRule(s)
+	}
+	u, message := parseWeb(s)
+	switch {
+	case message != "":
+		return "must be http://127.0.0.1:port or unix:/path"
+	case u.Scheme != "http":
+		return "must be http: Envoy's admin interface speaks nothing else"
+	case !loopbackHost(u.Hostname()):
+		return "must be on loopback, or unix:/path: Envoy's admin interface is no public one, whoever reaches it can stop that Envoy"
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "":
+		return "must not have a path: weir adds its own"
+	}
+	return ""
+}
+
+// checkDrops: the maintenance key takes whole percents and rounds nothing (a
+// fraction counts as 0).
+func checkDrops(d *decoder, _ *yaml.Node, at string, p *Protection, _ func(string) bool) {
+	if p.SoftDrop > p.HardDrop {
+		d.failAt(join(at, "softDrop"), formatRatio(p.SoftDrop), "must not exceed hardDrop, "+formatRatio(p.HardDrop))
+	}
+	if p.Shedding != Maintenance {
+		return
+	}
+	for _, drop := range p.drops() {
+		if percent := float64(100 * drop.share); math.Abs(percent-math.Round(percent)) > 1e-9 {
+			d.failAt(join(at, drop.key), formatRatio(drop.share), "must be whole percents with shedding: maintenance")
+		}
+	}
+}
+
+type drop struct {
+	key   string
+	share Ratio
+}
+
+func (p *Protection) drops() []drop {
+	return []drop{{"softDrop", p.SoftDrop}, {"hardDrop", p.HardDrop}}
+}
+
+// checkCascade: Redis is that of the store.
+func (d *decoder) checkCascade(p *Policy) {
+	if p.Breaker.Cascade.Bus == BusRedis && p.Store.Redis == nil {
+		d.failAt("breaker.cascade.bus", "redis", "needs store.redis, whose Redis it uses")
+	}
+}
+
+// checkClusters: each cluster is one, of one protocol, and of a name that
+// Envoy does not cut in its statistics.
+func (d *decoder) checkClusters(p *Policy) {
+	listed := make(map[string]int)
+	for i := range p.Envoy.Clusters {
+		name := p.Envoy.Clusters[i].Name
+		if j, twice := listed[name]; twice {
+			d.failAt(index2("envoy.clusters", i, "name"), name, fmt.Sprintf("is the name of envoy.clusters[%d] too", j))
+			continue
+		}
+		listed[name] = i
+		d.checkDots(p, index2("envoy.clusters", i, "name"), name)
+	}
+	first := make(map[string]int) // pool of a cluster
+	for i := range p.Pools {
+		pool := &p.Pools[i]
+		j, shared := first[pool.Cluster]
+		k, known := listed[pool.Cluster]
+		switch {
+		case shared && p.Pools[j].Protocol != pool.Protocol:
+			d.failAt(index2("pools", i, "protocol"), pool.Protocol.String(),
+				fmt.Sprintf("must be that of pools[%d], %s, which has the same cluster", j, p.Pools[j].Protocol))
+		case !shared && known && p.Envoy.Clusters[k].protocolSet && p.Envoy.Clusters[k].Protocol != pool.Protocol:
+			d.failAt(index2("envoy.clusters", k, "protocol"), p.Envoy.Clusters[k].Protocol.String(),
+				fmt.Sprintf("must be that of pools[%d], %s, which has this cluster", i, pool.Protocol))
+		case !shared && !known:
+			d.checkDots(p, index2("pools", i, "envoy.cluster"), pool.Cluster)
+		}
+		if !shared {
+			first[pool.Cluster] = i
+		}
+	}
+}
+
+func (d *decoder) checkDots(p *Policy, at, name string) {
+	if p.Envoy.Watch.Metrics && strings.Contains(name, ".") {
+		d.failAt(at, name, "must have no dot: Envoy cuts the names of its statistics there; give alt_stat_name's name, or set envoy.watch.metrics: false")
+	}
+}
+
+// checkWatch: counters of two Envoys must not be taken for those of one.
+func (d *decoder) checkWatch(p *Policy) {
+	admin := p.Envoy.Watch.Admin
+	for i := range admin {
+		for j := range i {
+			if admin[i].Node == admin[j].Node {
+				d.failAt(index2("envoy.watch.admin", i, "node"), admin[i].Node, fmt.Sprintf("is the node of envoy.watch.admin[%d] too", j))
+				break
+			}
+			if admin[i].URL == admin[j].URL {
+				d.failAt(index2("envoy.watch.admin", i, "url"), admin[i].URL, fmt.Sprintf("is the url of envoy.watch.admin[%d] too", j))
+				break
+			}
+		}
+	}
+}
+
+// checkProtection: drop_overloads travel with endpoints.
+func (d *decoder) checkProtection(p *Policy) {
+	protection := &p.Envoy.Protection
+	if protection.Off || protection.Shedding != DropOverload {
+		return
+	}
+	var without []string
+	for _, c := range p.protectedClusters() {
+		if c.Endpoints == nil {
+			without = append(without, c.Name)
+		}
+	}
+	if without == nil {
+		return
+	}
+	for _, drop := range protection.drops() {
+		if drop.share > 0 {
+			d.failAt("envoy.protection."+drop.key, formatRatio(drop.share),
+				listOf("cannot be dropped where weir serves no endpoints: use shedding: maintenance; without endpoints are", without, ""))
+			return
+		}
+	}
+}
+
+// checkXDS: who connects is who the certificate says.
+func (d *decoder) checkXDS(p *Policy) {
+	x := p.Envoy.XDS
+	if x == nil {
+		return
+	}
+	var names []string
+	for _, c := range p.protectedClusters() {
+		names = append(names, c.Name)
+	}
+	for i := range x.Nodes {
+		g := &x.Nodes[i]
+		at := fmt.Sprintf("envoy.xds.nodes[%d]", i)
+		for j := range i {
+			if x.Nodes[j].Name == g.Name {
+				d.failAt(at+".name", g.Name, fmt.Sprintf("is the name of envoy.xds.nodes[%d] too", j))
+				break
+			}
+		}
+		if len(g.SANs) > 0 && (p.Server.TLS == nil || p.Server.TLS.ClientCA == "") {
+			d.failAt(at+".sans", g.SANs[0], "needs server.tls.clientCA: without it nobody shows a certificate")
+		}
+		for j, c := range g.Clusters {
+			if !slices.Contains(names, c) {
+				d.failAt(fmt.Sprintf("%s.clusters[%d]", at, j), c, listOf("no such cluster; the clusters are", names, "there are no clusters"))
+			}
+		}
+	}
+}
