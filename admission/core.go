@@ -74,6 +74,7 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 	if p.refused {
 		return p
 	}
+	p.waiter.Tier = tier
 	f := c.floor.Load()
 	m := f.model(r)
 	if !m.known || !r.Policy.Allows(m.name) {
@@ -84,7 +85,7 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
 	if c.choose(now, p, m) {
 		p.claim(tier)
-		p.prepare(f.policy, tier)
+		p.prepare(tier)
 		c.spareStore(now, p)
 	}
 	return p

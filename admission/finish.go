@@ -254,7 +254,7 @@ func (p *Plan) again() *queue.Waiter {
 	return &queue.Waiter{
 		Class: old.Class, Colour: old.Colour, Tenant: old.Tenant, Weight: old.Weight,
 		Cost: old.Cost, Bytes: old.Bytes, Deadline: old.Deadline, Owner: p,
-		Group: old.Group, Stream: old.Stream, Priority: old.Priority,
+		Tier: old.Tier, Stream: old.Stream, Priority: old.Priority,
 	}
 }
 
@@ -293,19 +293,19 @@ func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 				l = other
 			}
 		}
-		p.sit(now, l, group(f.policy.Tiers, tier))
+		p.sit(now, l, tier)
 	}
 	p.Decision.RetryAfter, p.Decision.Detail = 0, ""
 	c.admit(now, p, reason, 0)
 	return p
 }
 
-// sit takes a seat of the pool for a group, or runs over.
-func (p *Plan) sit(now time.Time, l *pool, group int) {
+// sit takes a seat of the pool for a tier, or runs over.
+func (p *Plan) sit(now time.Time, l *pool, tier string) {
 	p.pool = l
 	w := &p.waiter
 	w.Class, w.Cost, w.Weight = p.Class, max(p.Input+p.Output, 1), 1
-	w.Group, w.Stream, w.Priority = group, p.Request.Stream, p.Request.Priority
+	w.Tier, w.Stream, w.Priority = tier, p.Request.Stream, p.Request.Priority
 	w.Tokens = p.tokens(l, l.seats.Load())
 	if p.Request.Identity != nil {
 		w.Tenant = p.Request.Identity.Tenant

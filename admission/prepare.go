@@ -6,15 +6,14 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// prepare fills in what the line wants to know (P2-P4, P6-P9, Q5, Q9). house
-// is the policy whose pools these are; a profile's tiers weigh, but share
-// nothing of their own.
-func (p *Plan) prepare(house *policy.Policy, tier string) {
+// prepare fills in what the line wants to know (P2-P4, P6-P9, Q5, Q9). The
+// tiers that share are those of the policy whose pools these are; a profile's
+// weigh, but share nothing of their own.
+func (p *Plan) prepare(tier string) {
 	r, seats := p.Request, p.pool.seats.Load()
 	w := &p.waiter
 	w.Class, w.Colour, w.Tenant = p.Class, r.Colour, r.Identity.Tenant
 	w.Weight = r.Policy.TierWeight(tier)
-	w.Group = group(house.Tiers, tier)
 	w.Cost = max(p.Input+p.Output, 1)
 	w.Tokens = p.tokens(p.pool, seats)
 	w.Bytes = r.Body
@@ -33,21 +32,6 @@ func (p *Plan) tokens(l *pool, share *policy.Seats) int64 {
 		need = min(need, share.Tokens)
 	}
 	return need
-}
-
-// group is a tier's place among the groups of a line (P9): an unknown tier
-// shares with the default one.
-func group(tiers []policy.Tier, tier string) int {
-	silver := 0
-	for i := range tiers {
-		switch tiers[i].Name {
-		case tier:
-			return i
-		case policy.DefaultTier:
-			silver = i
-		}
-	}
-	return silver
 }
 
 // handicap is how much later than it came a request is taken to have come,

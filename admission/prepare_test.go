@@ -93,7 +93,7 @@ func TestPrepare(t *testing.T) {
 	p := house(1, func(p *policy.Policy) {
 		p.Tiers = []policy.Tier{{Name: "gold", Weight: 4, Share: 0.2}, {Name: "silver", Weight: 2, Share: 0.6}, {Name: "bronze", Weight: 1, Share: 0.1}, {Name: "trial", Weight: 1, Share: 0.1}}
 	})
-	core, e := newTestCore(p), effective(t, p)
+	e := effective(t, p)
 	for _, c := range []struct {
 		tier   string
 		group  int
@@ -101,10 +101,14 @@ func TestPrepare(t *testing.T) {
 	}{{"gold", 0, 4}, {"silver", 1, 2}, {"bronze", 2, 1}, {"trial", 3, 1}, {"", 1, 2}, {"platinum", 1, 2}} {
 		r := ask(e, "a", "acme", policy.Standard)
 		r.Identity.Tier = c.tier
-		if w := core.Plan(start, r).waiter; w.Group != c.group || w.Weight != c.weight {
+		core := newTestCore(p)
+		plan := core.Plan(start, r)
+		core.Enter(start, plan, allowed)
+		if w := plan.waiter; w.Group != c.group || w.Weight != c.weight {
 			t.Errorf("tier %q: group %d, weight %g, want %d, %g", c.tier, w.Group, w.Weight, c.group, c.weight)
 		}
 	}
+	core := newTestCore(p)
 	r := ask(e, "a", "acme", policy.Critical)
 	if w := core.Plan(start, r).waiter; w.Stream || w.Priority || w.Returns {
 		t.Errorf("a plain request: %+v", w)
@@ -118,14 +122,20 @@ func TestPrepare(t *testing.T) {
 // A profile's own tiers do not number the groups of pools that it shares with
 // everybody.
 func TestGroupsAreTheHouses(t *testing.T) {
-	tiers := []policy.Tier{{Name: "bronze"}, {Name: "silver"}, {Name: "gold"}}
+	own := []policy.Tier{{Name: "gold", Weight: 9}, {Name: "silver", Weight: 1}, {Name: "bronze", Weight: 1}}
+	p := house(1, func(p *policy.Policy) {
+		p.Tiers = []policy.Tier{{Name: "bronze", Weight: 1, Share: 0.3}, {Name: "silver", Weight: 1, Share: 0.3}, {Name: "gold", Weight: 4, Share: 0.4}}
+	})
+	e, profile := effective(t, p), *p
+	profile.Tiers, e.Policy = own, &profile
 	for tier, want := range map[string]int{"gold": 2, "bronze": 0, "silver": 1, "none": 1} {
-		if got := group(tiers, tier); got != want {
+		r, core := ask(e, "a", "acme", policy.Standard), newTestCore(p)
+		r.Identity.Tier = tier
+		plan := core.Plan(start, r)
+		core.Enter(start, plan, allowed)
+		if got := plan.waiter.Group; got != want {
 			t.Errorf("%s: group %d, want %d", tier, got, want)
 		}
-	}
-	if got := group(nil, "gold"); got != 0 {
-		t.Errorf("without tiers: group %d", got)
 	}
 }
 
@@ -166,8 +176,8 @@ func TestSeatsOfATier(t *testing.T) {
 		return r
 	}
 	judge := func(what string, plan *Plan) {
-		if w := plan.held; w.Group != group(p.Tiers, "bronze") || !w.Stream || !w.Priority {
-			t.Errorf("%s: group %d, streams %v, priority %v", what, w.Group, w.Stream, w.Priority)
+		if w := plan.held; w.Tier != "bronze" || !w.Stream || !w.Priority {
+			t.Errorf("%s: tier %s, streams %v, priority %v", what, w.Tier, w.Stream, w.Priority)
 		}
 	}
 	passed := core.Pass(start, bronze("a"), AdmittedPass)

@@ -98,7 +98,7 @@ func (c *Core) mirror(now time.Time, real *Plan) *Plan {
 		return nil
 	}
 	p := &Plan{Request: real.Request, Class: real.Class, Input: real.Input, Output: real.Output, model: real.model}
-	p.sit(now, l, real.held.Group)
+	p.sit(now, l, real.held.Tier)
 	return p
 }
 

@@ -134,7 +134,8 @@ func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
 	c.Shares = queue.Shares{Headroom: p.Queue.Headroom, Priority: p.Shares.Priority, Streaming: p.Shares.Streaming}
 	if slices.ContainsFunc(p.Tiers, func(t policy.Tier) bool { return t.Share > 0 }) {
 		for i := range p.Tiers {
-			c.Shares.Groups = append(c.Shares.Groups, queue.Group{Share: p.Tiers[i].Share})
+			t := &p.Tiers[i]
+			c.Shares.Groups = append(c.Shares.Groups, queue.Group{Share: t.Share, Name: t.Name, Home: t.Name == policy.DefaultTier})
 		}
 	}
 	c.Booking = queue.Booking{Share: p.RetryAfter.Share, Grace: p.RetryAfter.Grace, Max: p.RetryAfter.Max}

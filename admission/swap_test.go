@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 	"testing"
@@ -171,4 +172,43 @@ func TestSwapUnderLoad(t *testing.T) {
 		}
 		quiet(t, d)
 	})
+}
+
+// P9: who waits follows its tier by name when a reload reorders the tiers in
+// the middle of a burst: the next freed seats go by the same shares.
+func TestSwapReordersTiers(t *testing.T) {
+	order := func(names ...string) *policy.Policy {
+		return house(20, func(p *policy.Policy) {
+			p.Shares.Priority, p.Tiers = 0, nil
+			for _, name := range names {
+				p.Tiers = append(p.Tiers, policy.Tier{Name: name, Weight: 1, Share: map[string]policy.Ratio{"gold": 0.5, "silver": 0.1, "bronze": 0.4}[name]})
+			}
+		})
+	}
+	p := order("gold", "silver", "bronze")
+	core, e := newTestCore(p), effective(t, p)
+	bring := func(tier string, n int) (plans []*Plan) {
+		for i := range n {
+			r := ask(e, fmt.Sprint(tier, i), tier, policy.Critical)
+			r.Identity.Tier = tier
+			plan := core.Plan(start, r)
+			core.Enter(start, plan, allowed)
+			plans = append(plans, plan)
+		}
+		return plans
+	}
+	running := bring("silver", 20)
+	bring("gold", 20)
+	bring("bronze", 20)
+	core.Swap(start, order("bronze", "gold", "silver"))
+	count := map[string]int{}
+	for _, plan := range running {
+		_, decided := core.Done(start, plan, &End{Usage: Usage{Known: true}})
+		for _, d := range decided {
+			count[d.Request.Identity.Tenant]++
+		}
+	}
+	if n := count["gold"]; n < 10 || n > 12 || count["bronze"] != 20-n {
+		t.Errorf("20 freed seats went to %v, want 11 to gold and 9 to bronze", count)
+	}
 }

@@ -334,7 +334,7 @@ func TestTenantOfTwoTiers(t *testing.T) {
 		}
 	}
 
-	l = New(tiers(policy.Seats{Requests: 20}, Shares{Groups: []Group{{0.6}, {0}, {0.4}}}), nil)
+	l = New(tiers(policy.Seats{Requests: 20}, Shares{Groups: []Group{{Share: 0.6}, {Share: 0}, {Share: 0.4}}}), nil)
 	var running []*Waiter
 	offer := func(name string, weight float64, group int) {
 		w := long(waiter(policy.Standard, name))

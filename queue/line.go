@@ -43,6 +43,7 @@ func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered {
 // refuse. False: there may be room, or something is due that may make some;
 // then nothing has changed.
 func (l *Line) Knock(now time.Time, w *Waiter, b Bounds) (Offered, bool) {
+	l.assign(w)
 	next, due := l.Next()
 	if l.total == 0 || l.total < b.Length || due && !next.After(now) || l.entitled(w) {
 		return Offered{}, false
@@ -69,6 +70,7 @@ func (l *Line) turnAway(w *Waiter) Refusal {
 		}
 	}
 	w.node = node{line: l, since: l.now, came: l.now, deadline: deadline}
+	l.assign(w)
 	return Taken
 }
 

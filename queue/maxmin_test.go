@@ -171,7 +171,7 @@ func TestSharesAreMaxMin(t *testing.T) {
 		cfg := standardConfig(0, seats.Tokens)
 		c := &crowd{t: t, r: r, ds: make([]demand, n), held: make([]policy.Seats, n)}
 		for i, part := range drawShares(r, n, seats.Requests) {
-			cfg.Shares.Groups = append(cfg.Shares.Groups, Group{policy.Ratio(part) / 100})
+			cfg.Shares.Groups = append(cfg.Shares.Groups, Group{Share: policy.Ratio(part) / 100})
 			c.ds[i] = demand{share: big.NewRat(part, 100), count: r.Int64N(2 * seats.Requests), tokens: 1}
 			if seats.Tokens > 0 {
 				c.ds[i].tokens = 1 + r.Int64N(3000)

@@ -62,7 +62,7 @@ func TestPlaceIsTheTurn(t *testing.T) {
 
 // By example: 100 silver ones wait.
 func TestPlaceByShares(t *testing.T) {
-	l := New(tiers(policy.Seats{Requests: 20}, Shares{Priority: 0.1, Groups: []Group{{0.2}, {0.8}, {0}}}), nil)
+	l := New(tiers(policy.Seats{Requests: 20}, Shares{Priority: 0.1, Groups: []Group{{Share: 0.2}, {Share: 0.8}, {Share: 0}}}), nil)
 	bring(t, l, 120, func() *Waiter { return of(1) })
 	quick, red := of(1), of(2)
 	quick.Priority, red.Colour = true, policy.Red

@@ -42,7 +42,7 @@ func shapes(t *rapid.T) (s Shares) {
 	s.Priority = policy.Ratio(rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "priority"))
 	s.Streaming = policy.Ratio(rapid.SampledFrom([]float64{0, 1, 0.5, 0.75}).Draw(t, "streaming"))
 	for _, share := range rapid.SampledFrom([][]float64{nil, {0.5, 0.5}, {0.2, 0.6, 0.2}, {0.75, 0.1, 0}}).Draw(t, "groups") {
-		s.Groups = append(s.Groups, Group{policy.Ratio(share)})
+		s.Groups = append(s.Groups, Group{Share: policy.Ratio(share)})
 	}
 	return s
 }

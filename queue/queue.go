@@ -169,6 +169,8 @@ type Shares struct {
 // Group is a tier's part of the seats that are left (P9).
 type Group struct {
 	Share policy.Ratio // guaranteed; 0 = only what others leave
+	Name  string       // of the tier; all have names, or none has
+	Home  bool         // of those, too, whose tier names no group; none = the last is
 }
 
 // Booking is how retry hints are made true (Q5). The zero value books nothing.
@@ -203,6 +205,7 @@ type Line struct {
 	red      leaf
 	priority leaf // its waiters stand in their group too
 	groups   []*group
+	home     int     // index in groups: of those whose tier has none
 	split    bool    // streaming requests wait apart in their group
 	claims   []claim // for the next seat; only inside turn and dispatch
 	total    int     // waiting
@@ -299,6 +302,7 @@ func (l *Line) Predict(now time.Time, w *Waiter) time.Duration {
 	if l.total == 0 && l.free(0) {
 		return 0
 	}
+	l.assign(w)
 	d := l.drainAt(now)
 	return d.wait(l.usable.Requests, l.place(w))
 }

@@ -91,6 +91,7 @@ type leaf struct {
 // group is a tier's part, with one leaf, or two while streaming is bounded.
 type group struct {
 	part
+	name   string
 	leaves [2]leaf // streaming (or all), others
 	heir   *group  // after a change of shape: who holds its seats
 }
@@ -167,37 +168,6 @@ func (l *Line) leaves(yield func(*leaf) bool) {
 	for _, g := range l.groups {
 		if !yield(&g.leaves[0]) || !yield(&g.leaves[1]) {
 			return
-		}
-	}
-}
-
-// regroup makes the groups that s names. A group that is no more leaves its
-// seats to the last one.
-func (l *Line) regroup(s Shares) {
-	n := max(1, len(s.Groups))
-	for len(l.groups) < n {
-		l.groups = append(l.groups, &group{})
-	}
-	last := l.groups[n-1]
-	for _, g := range l.groups[n:] {
-		g.heir = last
-		last.used.Requests += g.used.Requests
-		last.used.Tokens += g.used.Tokens
-		for i := range g.leaves {
-			last.leaves[i].used.Requests += g.leaves[i].used.Requests
-			last.leaves[i].used.Tokens += g.leaves[i].used.Tokens
-		}
-	}
-	clear(l.groups[n:])
-	l.groups = l.groups[:n]
-	l.split = s.Streaming > 0 && s.Streaming < 1
-	for _, g := range l.groups {
-		for i, weight := range []policy.Ratio{s.Streaming, 1 - s.Streaming} {
-			g.leaves[i].weight, g.leaves[i].whole = ratio(weight), 1
-			g.leaves[i].twin = nil
-			if l.split {
-				g.leaves[i].twin = &g.leaves[1-i].lane
-			}
 		}
 	}
 }
@@ -304,7 +274,7 @@ func (l *Line) share(c Config) {
 		l.apportion(c.Seats, s)
 	}
 	split := s.Streaming > 0 && s.Streaming < 1
-	if max(1, len(s.Groups)) != len(l.groups) || split != l.split || (s.Priority > 0) != (l.priority.weight > 0) {
+	if l.moves(s) || split != l.split || (s.Priority > 0) != (l.priority.weight > 0) {
 		l.requeue(change)
 		return
 	}

@@ -13,7 +13,7 @@ func tiers(seats policy.Seats, s Shares) Config {
 	c := standardConfig(seats.Requests, seats.Tokens)
 	c.Shares = s
 	if s.Groups == nil {
-		c.Shares.Groups = []Group{{0.2}, {0.6}, {0.2}}
+		c.Shares.Groups = []Group{{Share: 0.2}, {Share: 0.6}, {Share: 0.2}}
 	}
 	return c
 }
@@ -101,7 +101,7 @@ func TestWholeSeats(t *testing.T) {
 // too: no group that has a share waits for more freed seats than there are groups.
 func TestShareBelowOneSeat(t *testing.T) {
 	for _, seats := range []int64{1, 2, 3, 10} {
-		l := New(tiers(policy.Seats{Requests: seats}, Shares{Groups: []Group{{0.02}, {0.96}, {0.02}}}), nil)
+		l := New(tiers(policy.Seats{Requests: seats}, Shares{Groups: []Group{{Share: 0.02}, {Share: 0.96}, {Share: 0.02}}}), nil)
 		running := bring(t, l, 200, func() *Waiter { return of(1) })
 		bring(t, l, 200, func() *Waiter { return of(0) })
 		bring(t, l, 200, func() *Waiter { return of(2) })
@@ -128,7 +128,7 @@ func TestShareBelowOneSeat(t *testing.T) {
 
 // P9: who has no share has what the others leave.
 func TestNoShare(t *testing.T) {
-	l := New(tiers(policy.Seats{Requests: 2}, Shares{Groups: []Group{{1}, {0}}}), nil)
+	l := New(tiers(policy.Seats{Requests: 2}, Shares{Groups: []Group{{Share: 1}, {Share: 0}}}), nil)
 	running := bring(t, l, 6, func() *Waiter { return of(1) })
 	bring(t, l, 3, func() *Waiter { return of(0) })
 	got, ws := next(t, l, append(running, of(0)), groupNumber)
@@ -207,7 +207,7 @@ func TestPriorityLaneAtOnce(t *testing.T) {
 // while others of it wait, and the other way round; alone they have all.
 func TestStreamingCeiling(t *testing.T) {
 	for _, first := range []bool{true, false} {
-		l := New(tiers(policy.Seats{Requests: 20}, Shares{Streaming: 0.75, Groups: []Group{{0.5}, {0.5}}}), nil)
+		l := New(tiers(policy.Seats{Requests: 20}, Shares{Streaming: 0.75, Groups: []Group{{Share: 0.5}, {Share: 0.5}}}), nil)
 		kind := func(stream bool) func() *Waiter {
 			return func() *Waiter { w := of(0); w.Stream = stream; return w }
 		}
@@ -266,7 +266,7 @@ func TestRedBeforeShares(t *testing.T) {
 // within its guarantee, until so much went past it as it needs; within its own
 // leaf those behind it wait.
 func TestLargeRequestHoldsUpItsOwn(t *testing.T) {
-	l := New(tiers(policy.Seats{Requests: 100, Tokens: 1000}, Shares{Groups: []Group{{0.5}, {0.5}}}), nil)
+	l := New(tiers(policy.Seats{Requests: 100, Tokens: 1000}, Shares{Groups: []Group{{Share: 0.5}, {Share: 0.5}}}), nil)
 	sized := func(group int, tokens int64) *Waiter { w := of(group); w.Tokens = tokens; return w }
 	running := []*Waiter{sized(0, 200), sized(1, 450)}
 	for _, w := range running {
@@ -301,7 +301,7 @@ func TestLargeRequestHoldsUpItsOwn(t *testing.T) {
 
 // The same, to its end: nobody is overtaken for ever.
 func TestLargeRequestIsServed(t *testing.T) {
-	l := New(tiers(policy.Seats{Requests: 100, Tokens: 1000}, Shares{Groups: []Group{{0.5}, {0.5}}}), nil)
+	l := New(tiers(policy.Seats{Requests: 100, Tokens: 1000}, Shares{Groups: []Group{{Share: 0.5}, {Share: 0.5}}}), nil)
 	sized := func(group int, tokens int64) func() *Waiter {
 		return func() *Waiter { w := of(group); w.Tokens = tokens; return w }
 	}
@@ -329,7 +329,7 @@ func TestLargeRequestIsServed(t *testing.T) {
 // P8, P9: those who borrowed all seats and filled the line do not keep out who
 // is entitled to the next freed seats.
 func TestEntitledFindRoom(t *testing.T) {
-	l := New(tiers(policy.Seats{Requests: 20}, Shares{Priority: 0.1, Groups: []Group{{0.2}, {0.8}}}), nil)
+	l := New(tiers(policy.Seats{Requests: 20}, Shares{Priority: 0.1, Groups: []Group{{Share: 0.2}, {Share: 0.8}}}), nil)
 	b := Bounds{Length: 10, Soft: 8}
 	running := bring(t, l, 20, func() *Waiter { return of(1) })
 	for range 8 {
@@ -356,7 +356,7 @@ func TestSharesChange(t *testing.T) {
 	l := New(tiers(policy.Seats{Requests: 10}, Shares{}), nil)
 	running := bring(t, l, 30, func() *Waiter { return of(2) })
 	bring(t, l, 30, func() *Waiter { return of(1) })
-	l.Configure(at(0), tiers(policy.Seats{Requests: 10}, Shares{Groups: []Group{{0.5}, {0.5}}, Streaming: 0.5, Priority: 0.1}))
+	l.Configure(at(0), tiers(policy.Seats{Requests: 10}, Shares{Groups: []Group{{Share: 0.5}, {Share: 0.5}}, Streaming: 0.5, Priority: 0.1}))
 	if got := l.groups[1].used.Requests; got != 10 {
 		t.Fatalf("the last group inherits %d of 10 seats", got)
 	}

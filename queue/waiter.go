@@ -21,7 +21,8 @@ type Waiter struct {
 	MaxWait  time.Duration // in the line; 0 = do not wait
 	OnExpiry policy.Expiry
 	Deadline time.Time     // the caller's own; zero = none
-	Group    int           // index in Config.Shares.Groups (P9); out of range = the last
+	Tier     string        // names its group, also after a change of their order; unknown = the home (P9)
+	Group    int           // index in Config.Shares.Groups; out of range = the last. Where groups have names the line sets it
 	Stream   bool          // P6
 	Priority bool          // P8: may use the priority lane
 	Handicap time.Duration // P4, P6: how much later than it came it is taken to have come, among its flow
