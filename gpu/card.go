@@ -9,6 +9,7 @@ type Card struct {
 	Host     string
 	Index    string // on its host
 	Instance string // MIG instance; "" = the whole GPU
+	Slices   int    // compute slices of a MIG instance; 0 = not known, or the whole GPU
 	Endpoint string // the model endpoint that it serves; "" = not known
 
 	Util         Value // utilisation

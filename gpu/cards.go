@@ -137,22 +137,27 @@ func (r *roll) show() *chunk {
 	return r.shown
 }
 
-// device is one GPU of a picture: itself and its MIG instances.
+// device is one GPU of a picture: itself and its MIG instances, each of which
+// counts as much as it has compute slices.
 type device struct {
-	whole           *CardState
-	there, instance int // instances that are there, and all
-	good            int
+	whole    *CardState
+	there    bool    // an instance is
+	good, of float64 // instances, by weight
+	slices   int     // of the instances
+	blind    bool    // slices are not known of each
 }
 
 func (r *roll) picture() *chunk {
 	c := &chunk{at: r.at, cards: make([]CardState, len(r.entries))}
 	devices := map[string]*device{}
+	var order []string
 	for i, e := range r.entries {
 		c.cards[i] = e.state
 		d := devices[e.state.ID]
 		if d == nil {
 			d = new(device)
 			devices[e.state.ID] = d
+			order = append(order, e.state.ID)
 		}
 		if e.state.Instance == "" {
 			d.whole = &c.cards[i]
@@ -163,17 +168,22 @@ func (r *roll) picture() *chunk {
 			devices[s.ID].take(s)
 		}
 	}
-	here, lost := 0, 0
-	for _, d := range devices {
+	here, lost, missing := 0, 0, 0.0
+	for _, id := range order {
+		d := devices[id]
 		part, there := d.judge()
-		c.good += part
+		c.good += part * d.weight()
 		if there {
 			here++
+			c.all += d.weight()
 		} else {
 			lost++
+			missing += d.weight()
 		}
 	}
-	c.all = float64(max(here, min(here+lost, r.most)))
+	if lost > 0 { // of them as many count as were ever there beside the others
+		c.all += missing * float64(min(max(r.most-here, 0), lost)) / float64(lost)
+	}
 	return c
 }
 
@@ -182,21 +192,29 @@ func (d *device) take(s *CardState) {
 	if w := d.whole; w != nil && w.Health == Faulty && s.Health < Faulty {
 		s.Health, s.Since, s.Reason = w.Health, w.Since, "its GPU: "+w.Reason
 	}
-	d.instance++
-	if s.Health != Lost {
-		d.there++
-	}
+	d.of += s.weight()
+	d.slices += s.Slices
+	d.blind = d.blind || s.Slices <= 0
+	d.there = d.there || s.Health != Lost
 	if !s.Health.Out() {
-		d.good++
+		d.good += s.weight()
 	}
+}
+
+// weight is how much the GPU counts beside others.
+func (d *device) weight() float64 {
+	if d.blind {
+		return 1
+	}
+	return weigh(d.slices)
 }
 
 // judge is the part of a GPU that can be had, and whether it is there. Once a
 // source tells of instances alone, they are the GPU.
 func (d *device) judge() (good float64, there bool) {
 	switch {
-	case d.there > 0:
-		return float64(d.good) / float64(d.instance), true
+	case d.there:
+		return d.good / d.of, true
 	case d.whole == nil:
 		return 0, false
 	case d.whole.Health.Out():
@@ -225,7 +243,7 @@ func (r *Reading) Cards() []CardState {
 }
 
 // Capacity is the share of the pool's GPUs at now that are neither faulty nor
-// lost, 0..1; the instances of a GPU are parts of it. 1 where no GPU is known.
+// lost, 0..1; the instances of a GPU are parts of it, by their compute slices. 1 where no GPU is known.
 // What a source said stops counting when it has been silent for faultFor.
 func (r *Reading) Capacity(now time.Time) float64 {
 	if !r.impaired {

@@ -154,6 +154,25 @@ func TestInstances(t *testing.T) {
 		}
 	}
 
+	sized := newRack(t, 2)
+	for i, slices := range []int{4, 2, 1} {
+		sized.cards = append(sized.cards, gpu.Card{ID: "GPU-1", Instance: fmt.Sprint(i), Slices: slices, Util: gpu.Some(0.2)})
+	}
+	sized.look(3).capacity("instances of 4, 2 and 1 slices", 1)
+	all = slices.Clone(sized.cards)
+	sized.cards = append(sized.cards[:2:2], sized.cards[3:]...)
+	sized.look(1).capacity("that of 4 is lost", 1-4./14)
+	sized.cards = all
+	sized.look(3).capacity("it is back", 1)
+	sized.cards = sized.cards[:4]
+	sized.look(1).capacity("that of 1 is lost", 1-1./14)
+
+	part := newRack(t, 1)
+	part.cards = append(part.cards, gpu.Card{ID: "GPU-1", Instance: "1", Slices: 1, Util: gpu.Some(0.2)})
+	part.look(3).capacity("a whole GPU and a seventh", 1)
+	part.cards = part.cards[:1]
+	part.look(1).capacity("without the seventh", 7./8)
+
 	only := newRack(t, 1).look(3)
 	only.cards = []gpu.Card{{ID: "GPU-0", Instance: "1", Util: gpu.Some(0.2)}, {ID: "GPU-0", Instance: "2", Util: gpu.Some(0.2)}}
 	only.look(1).capacity("cut into instances, the whole is not told of any more", 1)

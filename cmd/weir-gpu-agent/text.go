@@ -52,7 +52,9 @@ func (p *pages) handler() http.Handler {
 }
 
 // cardLabels are the names of agent.Labels in one order.
-func cardLabels() []string { return []string{"gpu", "UUID", "device", "Hostname", "GPU_I_ID"} }
+func cardLabels() []string {
+	return []string{"gpu", "UUID", "device", "Hostname", "GPU_I_ID", "GPU_I_PROFILE"}
+}
 
 // state is why a look is not to be believed now; nil = it is.
 func (p *pages) state(s *seen, now time.Time) error {

@@ -87,18 +87,22 @@ func Judge(c *gpu.Card, fields []Field) (left gpu.Faults) {
 	return left
 }
 
-// Labels are a card's labels in Prometheus text, by dcgm-exporter's names.
+// Labels are a card's labels in Prometheus text, by dcgm-exporter's names. Of a
+// MIG instance's profile only the number of slices is known ("3g").
 func Labels(c *gpu.Card) map[string]string {
 	l := map[string]string{"gpu": c.Index, "UUID": c.ID, "device": "nvidia" + c.Index, "Hostname": c.Host}
 	if c.Instance != "" {
 		l["GPU_I_ID"] = c.Instance
+		if c.Slices > 0 {
+			l["GPU_I_PROFILE"] = fmt.Sprintf("%dg", c.Slices)
+		}
 	}
 	return l
 }
 
 // Encode puts a card on the wire. Its endpoint is not the agent's to know.
 func Encode(c *gpu.Card, fields []Field) *gpuv1.Card {
-	w := &gpuv1.Card{Id: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance}
+	w := &gpuv1.Card{Id: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance, Slices: uint32(max(c.Slices, 0))}
 	for i := range fields {
 		if v := fields[i].Of(c); v.OK {
 			*fields[i].wire(w) = &v.V
@@ -120,6 +124,9 @@ const (
 // decode reads a card from the wire; its XIDAt is by the agent's clock.
 func decode(w *gpuv1.Card, fields []Field) gpu.Card {
 	c := gpu.Card{ID: cut(w.GetId()), Host: cut(w.GetHost()), Index: cut(w.GetIndex()), Instance: cut(w.GetInstance())}
+	if n := w.GetSlices(); c.Instance != "" && n <= gpu.MaxSlices {
+		c.Slices = int(n)
+	}
 	for i := range fields {
 		if v := *fields[i].wire(w); v != nil {
 			*fields[i].Of(&c) = gpu.Some(*v)
@@ -184,74 +191,8 @@ func (v view) sample(w *gpuv1.Snapshot) (gpu.Sample, error) {
 	for _, n := range s.Faults {
 		s.Dropped += int(n)
 	}
-	total(&s)
+	s.GPUs, s.Util, s.Active = gpu.Total(s.Cards)
 	return s, nil
-}
-
-// total fills in the means over the GPUs. A GPU with MIG instances counts as
-// the plain mean of them: how large each is, a card does not say.
-func total(s *gpu.Sample) {
-	devices := make(map[string]*device)
-	var order []*device // sums in one order, so that equal samples have equal sums
-	for i := range s.Cards {
-		c := &s.Cards[i]
-		d := devices[c.ID]
-		if d == nil {
-			d = new(device)
-			devices[c.ID] = d
-			order = append(order, d)
-		}
-		d.take(c)
-	}
-	s.GPUs = len(order)
-	var util, active mean
-	for _, d := range order {
-		util.take(d.util.value())
-		active.take(d.active.value())
-	}
-	s.Util, s.Active = util.value(), active.value()
-}
-
-// device is one GPU: itself, or its instances once there is one.
-type device struct {
-	mig          bool
-	util, active mean
-}
-
-func (d *device) take(c *gpu.Card) {
-	switch instance := c.Instance != ""; {
-	case instance && !d.mig:
-		*d = device{mig: true}
-	case !instance && d.mig:
-		return
-	}
-	active := c.SM
-	if !active.OK {
-		active = c.Active
-	}
-	util := c.Util
-	if util.OK && util.V == 0 && c.Active.OK {
-		util = c.Active // a 0 that stands still may mean "not supported"
-	}
-	d.util.take(util)
-	d.active.take(active)
-}
-
-// mean gathers ratios.
-type mean struct{ sum, n float64 }
-
-func (m *mean) take(v gpu.Value) {
-	if v.OK {
-		m.sum += v.V
-		m.n++
-	}
-}
-
-func (m *mean) value() gpu.Value {
-	if m.n == 0 {
-		return gpu.Value{}
-	}
-	return gpu.Some(m.sum / m.n)
 }
 
 // settle tells by the clock of this machine when the XID errors of a look

@@ -28,7 +28,7 @@ func TestWireCarriesEveryFigure(t *testing.T) {
 	if figures != len(fields) {
 		t.Errorf("gpu.Card has %d figures, the wire %d", figures, len(fields))
 	}
-	c = gpu.Card{ID: "GPU-1", Host: "node", Index: "3", Instance: "2", XIDAt: time.Unix(1_700_000_000, 5000).UTC()}
+	c = gpu.Card{ID: "GPU-1", Host: "node", Index: "3", Instance: "2", Slices: 3, XIDAt: time.Unix(1_700_000_000, 5000).UTC()}
 	seen := map[*gpu.Value]bool{}
 	for i, f := range fields {
 		v := f.Of(&c)
@@ -111,6 +111,8 @@ func TestSampleOfCards(t *testing.T) {
 		}
 		return Encode(&c, Fields())
 	}
+	sized := func(slices uint32, c *gpuv1.Card) *gpuv1.Card { c.Slices = slices; return c }
+	near := func(a, b gpu.Value) bool { return a.OK == b.OK && math.Abs(a.V-b.V) < 1e-9 }
 	for name, tt := range map[string]struct {
 		cards        []*gpuv1.Card
 		match        map[string]string
@@ -124,12 +126,14 @@ func TestSampleOfCards(t *testing.T) {
 		"SMs before engines":         {[]*gpuv1.Card{one("a", "", 0.9, 0.8, 0.1)}, nil, some(0.9), some(0.1), 1, 1, 0},
 		"a zero that stands still":   {[]*gpuv1.Card{one("a", "", 0, 0.8, -1)}, nil, some(0.8), some(0.8), 1, 1, 0},
 		"MIG: instances, not parent": {[]*gpuv1.Card{one("a", "", 0, -1, -1), one("a", "1", -1, 0.5, -1), one("a", "2", -1, 0.25, -1)}, nil, some(0.375), some(0.375), 1, 3, 0},
+		"MIG, by slices":             {[]*gpuv1.Card{sized(3, one("a", "1", -1, 0.5, -1)), sized(1, one("a", "2", -1, 0.1, -1))}, nil, some(0.4), some(0.4), 1, 2, 0},
+		"MIG, beside a whole one":    {[]*gpuv1.Card{one("b", "", 0.8, -1, -1), sized(3, one("a", "1", -1, 0.1, -1))}, nil, some(0.59), gpu.Value{V: 0.1, OK: true}, 2, 2, 0},
 		"MIG, the parent last":       {[]*gpuv1.Card{one("a", "1", -1, 0.5, -1), one("a", "", 0, -1, -1)}, nil, some(0.5), some(0.5), 1, 2, 0},
 		"nothing known":              {[]*gpuv1.Card{one("a", "", -1, -1, -1)}, nil, gpu.Value{}, gpu.Value{}, 1, 1, 0},
 		"twice, and nameless":        {[]*gpuv1.Card{one("a", "", 0.2, -1, -1), one("a", "", 0.9, -1, -1), one("", "", 0.9, -1, -1)}, nil, some(0.2), gpu.Value{}, 1, 1, 2},
 	} {
 		s, err := view{fields: Fields(), match: tt.match}.sample(&gpuv1.Snapshot{Cards: tt.cards})
-		if err != nil || s.Util != tt.util || s.Active != tt.active || s.GPUs != tt.gpus || len(s.Cards) != tt.cardsN || s.Dropped != tt.dropped {
+		if err != nil || !near(s.Util, tt.util) || !near(s.Active, tt.active) || s.GPUs != tt.gpus || len(s.Cards) != tt.cardsN || s.Dropped != tt.dropped {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
 	}

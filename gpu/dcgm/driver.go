@@ -206,6 +206,7 @@ func (d *driver) findInstances() {
 			card := b.whole.entities[0].card
 			card.ID = x.Info.GpuUuid
 			card.Instance = strconv.FormatUint(uint64(x.Info.NvmlInstanceId), 10)
+			card.Slices = int(min(x.Info.NvmlProfileSlices, gpu.MaxSlices))
 			list = append(list, newEntity(x.Entity.EntityId, card, instanceFields(), d.cfg.Every))
 		}
 		if b.parts.same(list) {

@@ -28,7 +28,7 @@ func whole(g int) gpu.Card {
 // part is what the shim says of an instance.
 func part(g, i int) gpu.Card {
 	return gpu.Card{
-		ID: fmt.Sprintf("GPU-%d", g), Host: "node", Index: fmt.Sprint(g), Instance: fmt.Sprint(7 + i),
+		ID: fmt.Sprintf("GPU-%d", g), Host: "node", Index: fmt.Sprint(g), Instance: fmt.Sprint(7 + i), Slices: 4 - i,
 		Active: gpu.Some(0.5), SM: gpu.Some(0.75), Occupancy: gpu.Some(0.1875), Tensor: gpu.Some(0.125), DRAM: gpu.Some(0.375),
 		MemoryUsed: gpu.Some(4 << 30), MemoryTotal: gpu.Some(9728 << 20),
 	}

@@ -40,6 +40,7 @@ type driver struct {
 	up     bool
 	rows   []row // whose symbols are there
 	mig    bool
+	sized  bool           // the library tells the size of an instance
 	events nvml.EventSet  // nil: no XID errors are told
 	xids   map[string]xid // by UUID of the GPUs whose events are registered
 }
@@ -64,6 +65,7 @@ func (d *driver) Open(time.Time) error {
 	}
 	d.rows = slices.DeleteFunc(table(), func(r row) bool { return lacks(r.symbol) })
 	d.mig = !slices.ContainsFunc(migSymbols(), lacks)
+	d.sized = !lacks("nvmlDeviceGetAttributes_v2")
 	d.xids = map[string]xid{}
 	if !slices.ContainsFunc(eventSymbols(), lacks) {
 		if set, r := d.api.EventSetCreate(); r == nvml.SUCCESS {
@@ -159,6 +161,11 @@ func (d *driver) instances(device nvml.Device, whole gpu.Card) []gpu.Card {
 		card.Instance = strconv.Itoa(id)
 		if r != nvml.SUCCESS || slices.ContainsFunc(cards, func(c gpu.Card) bool { return c.Instance == card.Instance }) {
 			continue // compute instances share the memory of a GPU instance
+		}
+		if d.sized {
+			if a, r := part.GetAttributes(); r == nvml.SUCCESS && a.GpuInstanceSliceCount <= gpu.MaxSlices {
+				card.Slices = int(a.GpuInstanceSliceCount)
+			}
 		}
 		_ = d.read(part, &card, true)
 		cards = append(cards, card)

@@ -224,6 +224,9 @@ func TestMIG(t *testing.T) {
 		}
 		return &mock.Device{
 			GetGpuInstanceIdFunc: func() (int, nvml.Return) { return 7 + i/2, nvml.SUCCESS }, // 0 and 1 share one
+			GetAttributesFunc: func() (nvml.DeviceAttributes, nvml.Return) {
+				return nvml.DeviceAttributes{GpuInstanceSliceCount: uint32(3 - i), ComputeInstanceSliceCount: 1}, nvml.SUCCESS
+			},
 			GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) {
 				return nvml.Memory{Total: 5 << 30, Used: uint64(1+i) << 30}, nvml.SUCCESS
 			},
@@ -232,10 +235,10 @@ func TestMIG(t *testing.T) {
 	list := cards(t, opened(t, n))
 	zero := whole(0)
 	zero.Util = gpu.Value{}
-	part := func(id string, used float64) gpu.Card {
-		return gpu.Card{ID: "GPU-0", Host: "node", Index: "0", Instance: id, MemoryUsed: gpu.Some(used), MemoryTotal: gpu.Some(5 << 30)}
+	part := func(id string, slices int, used float64) gpu.Card {
+		return gpu.Card{ID: "GPU-0", Host: "node", Index: "0", Instance: id, Slices: slices, MemoryUsed: gpu.Some(used), MemoryTotal: gpu.Some(5 << 30)}
 	}
-	want := []gpu.Card{zero, part("7", 1<<30), part("8", 3<<30), whole(1)}
+	want := []gpu.Card{zero, part("7", 3, 1<<30), part("8", 1, 3<<30), whole(1)}
 	for i, w := range want {
 		if list[i] != w {
 			t.Errorf("card %d\n is %+v\nwant %+v", i, list[i], w)

@@ -12,16 +12,14 @@ import (
 )
 
 // cards reads what an exporter says of GPUs. The figures of each GPU and MIG
-// instance are gathered first, then the mean utilisation over the GPUs that
-// have one.
+// instance are gathered first, then what they come to (gpu.Total).
 //
 // A GPU with MIG instances has no utilisation of its own: the field is absent
-// or stays 0. Then the instances' engine-active ratios count, weighted by
-// their slices; without them the GPU is unknown. The ratio also stands in
-// where a whole GPU's utilisation is absent or, for the mean, 0; the card
-// keeps the 0, so that the two can be compared. Sharing one GPU between
-// containers repeats its series with other labels: they are one, and the
-// endpoint is the first by name.
+// or stays 0. Its card and those of its instances have the engine-active ratio
+// instead, as has any card whose utilisation is absent; a whole GPU's 0 stays,
+// so that the two can be compared. Sharing one GPU between containers repeats
+// its series with other labels: they are one, and the endpoint is the first by
+// name.
 type cards struct {
 	page
 	fields map[string]field
@@ -38,7 +36,6 @@ type cards struct {
 type part struct {
 	card     gpu.Card // what is known of it besides its figures
 	device   string   // the GPU: UUID, else host and index, else the exporter's address and index
-	weight   float64  // compute slices
 	round    uint64
 	figures  [numColumns]figure
 	received counter
@@ -110,8 +107,11 @@ func (c *cards) part(s *series) *part {
 	c.key = append(append(c.key, 0), instance...)
 	p := c.parts[string(c.key)]
 	if p == nil {
-		p = &part{device: string(c.key[:device]), weight: computeSlices(s.label("GPU_I_PROFILE"))}
+		p = &part{device: string(c.key[:device])}
 		p.card = gpu.Card{ID: p.device, Instance: string(instance)}
+		if p.card.Instance != "" {
+			p.card.Slices = gpu.ProfileSlices(string(s.label("GPU_I_PROFILE")))
+		}
 		c.parts[string(c.key)] = p
 	}
 	if p.round != c.round {
@@ -127,15 +127,6 @@ func (c *cards) part(s *series) *part {
 	return p
 }
 
-// computeSlices is the number of compute slices of a MIG profile ("3g.71gb" has 3);
-// 1 where there is none.
-func computeSlices(profile []byte) float64 {
-	if len(profile) > 1 && profile[0] >= '1' && profile[0] <= '9' && profile[1] == 'g' {
-		return float64(profile[0] - '0')
-	}
-	return 1
-}
-
 func (c *cards) end() (gpu.Sample, error) {
 	if !c.known {
 		return gpu.Sample{}, errEmpty
@@ -147,23 +138,18 @@ func (c *cards) end() (gpu.Sample, error) {
 		c.faults[gpu.FaultEndpoints]++
 	}
 	s := gpu.Sample{Cards: make([]gpu.Card, 0, len(c.list))}
-	var util, active mean
 	for rest := c.list; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].device == rest[0].device {
 			n++
 		}
-		device := rest[:n]
-		rest = rest[n:]
-		mig := device[n-1].card.Instance != ""
-		s.GPUs++
-		util.take(utilisation(device, mig), 1)
-		active.take(activity(device), 1)
-		for _, p := range device {
+		mig := rest[n-1].card.Instance != ""
+		for _, p := range rest[:n] {
 			s.Cards = append(s.Cards, c.card(p, mig))
 		}
+		rest = rest[n:]
 	}
-	s.Util, s.Active = util.value(), active.value()
+	s.GPUs, s.Util, s.Active = gpu.Total(s.Cards)
 	page := c.sample() // after the counters, whose resets are faults
 	s.Faults, s.Dropped = page.Faults, page.Dropped
 	return s, nil
@@ -202,57 +188,4 @@ func (c *cards) rate(told gpu.Value, total *counter, now gpu.Value) gpu.Value {
 		return told
 	}
 	return grown
-}
-
-// mean gathers ratios.
-type mean struct{ sum, weight float64 }
-
-func (m *mean) take(v gpu.Value, weight float64) {
-	if v.OK {
-		m.sum += v.V * weight
-		m.weight += weight
-	}
-}
-
-func (m *mean) value() gpu.Value {
-	if m.weight == 0 {
-		return gpu.Value{}
-	}
-	return gpu.Some(m.sum / m.weight)
-}
-
-// over is the mean of a column over the instances that have it, else over
-// what there is: the whole GPU.
-func over(device []*part, col column) gpu.Value {
-	var instances, all mean
-	for _, p := range device {
-		all.take(p.figures[col].value, p.weight)
-		if p.card.Instance != "" {
-			instances.take(p.figures[col].value, p.weight)
-		}
-	}
-	if v := instances.value(); v.OK {
-		return v
-	}
-	return all.value()
-}
-
-// utilisation of one GPU.
-func utilisation(device []*part, mig bool) gpu.Value {
-	ratio, util := over(device, colActive), device[0].figures[colUtil].value
-	switch {
-	case mig:
-		return ratio
-	case !util.OK || (util.V == 0 && ratio.OK):
-		return ratio
-	}
-	return util
-}
-
-// activity of one GPU: of its SMs, else of its engines.
-func activity(device []*part) gpu.Value {
-	if v := over(device, colSM); v.OK {
-		return v
-	}
-	return over(device, colActive)
 }

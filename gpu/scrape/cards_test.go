@@ -45,8 +45,8 @@ func TestCards(t *testing.T) {
 	want := []gpu.Card{
 		whole,
 		{ID: "GPU-bbbb", Host: "dock-1", Index: "1"},
-		{ID: "GPU-bbbb", Host: "dock-1", Index: "1", Instance: "2", Endpoint: "small-0", Util: some(0.6), Active: some(0.6), MemoryUsed: some(1 << 30)},
-		{ID: "GPU-bbbb", Host: "dock-1", Index: "1", Instance: "9", Endpoint: "small-1", Util: some(0.2), Active: some(0.2)},
+		{ID: "GPU-bbbb", Host: "dock-1", Index: "1", Instance: "2", Slices: 3, Endpoint: "small-0", Util: some(0.6), Active: some(0.6), MemoryUsed: some(1 << 30)},
+		{ID: "GPU-bbbb", Host: "dock-1", Index: "1", Instance: "9", Slices: 1, Endpoint: "small-1", Util: some(0.2), Active: some(0.2)},
 		{ID: "GPU-cccc", Host: "dock-1", Index: "2", Util: some(0)},
 	}
 	byPod := policy.TelemetrySource{EndpointLabel: "pod"}

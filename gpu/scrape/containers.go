@@ -111,23 +111,36 @@ func (c *containers) end() (gpu.Sample, error) {
 	if !c.known {
 		return gpu.Sample{}, errEmpty
 	}
-	var used, quotas mean
+	var used, quotas sum
 	outer := c.outer()
 	for _, g := range outer {
-		used.take(c.rate(g), 1)
+		used.take(c.rate(g))
 		if g.quota.OK && g.period.V > 0 {
-			quotas.take(gpu.Some(g.quota.V/g.period.V), 1)
+			quotas.take(gpu.Some(g.quota.V / g.period.V))
 		}
 	}
 	s := c.sample()
 	capacity := c.cores
-	if quotas.weight == float64(len(outer)) {
-		capacity = gpu.Some(quotas.sum)
+	if quotas.n == len(outer) {
+		capacity = gpu.Some(quotas.v)
 	}
-	if used.weight > 0 && used.weight == float64(len(outer)) && capacity.V > 0 {
-		s.Load = gpu.Some(min(used.sum/capacity.V, 1))
+	if used.n > 0 && used.n == len(outer) && capacity.V > 0 {
+		s.Load = gpu.Some(min(used.v/capacity.V, 1))
 	}
 	return s, nil
+}
+
+// sum gathers values, and how many there were.
+type sum struct {
+	v float64
+	n int
+}
+
+func (s *sum) take(v gpu.Value) {
+	if v.OK {
+		s.v += v.V
+		s.n++
+	}
 }
 
 // rate is the CPUs that a group uses.

@@ -25,6 +25,8 @@ func TestFixtures(t *testing.T) {
 		{"dcgm_new_names.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.5), Active: some(0.35), GPUs: 2}},
 		{"dcgm_mig.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.525), Active: some(0.525), GPUs: 1}},
 		{"dcgm_mig.prom", policy.KindDCGMExporter, map[string]string{"GPU_I_ID": "1"}, gpu.Sample{Util: some(0.93), Active: some(0.93), GPUs: 1}},
+		{"dcgm_mig_sizes.prom", policy.KindDCGMExporter, map[string]string{"gpu": "0"}, gpu.Sample{Util: some(0.8), Active: some(0.8), GPUs: 1}},
+		{"dcgm_mig_sizes.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.45), Active: some(0.8), GPUs: 2}}, // (0.8*5/7 + 0.2) / (12/7)
 		{"dcgm_mig_no_ratio.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: none, GPUs: 1}},
 		{"dcgm_sentinel_values.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.64), Active: some(0.61), GPUs: 3, Dropped: 3}},
 		{"dcgm_one_blank.prom", policy.KindDCGMExporter, nil, gpu.Sample{Util: some(0.9), GPUs: 4, Dropped: 1}},

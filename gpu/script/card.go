@@ -15,6 +15,7 @@ type card struct {
 	Host         string `yaml:"host"`
 	Index        string `yaml:"index"`
 	Instance     string `yaml:"instance"`
+	Slices       int    `yaml:"slices"` // of a MIG instance
 	Util         ratio  `yaml:"util"`
 	Active       ratio  `yaml:"active"`
 	SM           ratio  `yaml:"sm"`
@@ -52,6 +53,8 @@ func checkCards(p point) error {
 		switch {
 		case c.ID == "":
 			return errors.New("cards: id is missing")
+		case c.Slices < 0 || c.Slices > gpu.MaxSlices || c.Slices > 0 && c.Instance == "":
+			return fmt.Errorf("cards: id %q: slices must be 0..%d, and of an instance, got %d", c.ID, gpu.MaxSlices, c.Slices)
 		case seen[key]:
 			return fmt.Errorf("cards: id %q with instance %q is there twice", c.ID, c.Instance)
 		}
@@ -62,12 +65,10 @@ func checkCards(p point) error {
 
 // deal puts a point's cards into a sample.
 func deal(s *gpu.Sample, cards []card) {
-	given, sum, n := s.Util.OK, 0.0, 0.0
-	ids := map[string]bool{}
 	for _, c := range cards {
 		known := func(r reading) gpu.Value { return between(r, reading{}, 0, &s.Dropped) }
 		d := gpu.Card{
-			ID: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance,
+			ID: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance, Slices: c.Slices,
 			Util: known(c.Util.reading), Active: known(c.Active.reading), SM: known(c.SM.reading),
 			Occupancy: known(c.Occupancy.reading), Tensor: known(c.Tensor.reading), DRAM: known(c.DRAM.reading),
 			MemoryUsed: known(c.MemoryUsed.reading), MemoryTotal: known(c.MemoryTotal.reading),
@@ -75,15 +76,10 @@ func deal(s *gpu.Sample, cards []card) {
 			Power: known(c.Power.reading), Temperature: known(c.Temperature.reading),
 			XID: known(c.XID.reading), Clocks: known(c.Clocks.reading),
 		}
-		if d.Util.OK {
-			sum += d.Util.V
-			n++
-		}
-		ids[c.ID] = true
 		s.Cards = append(s.Cards, d)
 	}
-	s.GPUs = len(ids)
-	if !given && n > 0 {
-		s.Util = gpu.Some(sum / n)
+	var util gpu.Value
+	if s.GPUs, util, _ = gpu.Total(s.Cards); !s.Util.OK {
+		s.Util = util
 	}
 }

@@ -145,6 +145,7 @@ dcgmReturn_t dcgmGetGpuInstanceHierarchy(dcgmHandle_t h, dcgmMigHierarchy_v2 *m)
             x->parent.entityGroupId = DCGM_FE_GPU;
             x->parent.entityId = g;
             x->info.nvmlInstanceId = 7 + i;
+            x->info.nvmlProfileSlices = 4 - i;
             snprintf(x->info.gpuUuid, sizeof x->info.gpuUuid, "GPU-%d", g);
             x = &m->entityList[m->count++]; /* its compute instance */
             memset(x, 0, sizeof *x);

@@ -204,6 +204,7 @@ type Card struct {
 	Xid          *float64               `protobuf:"fixed64,16,opt,name=xid,proto3,oneof" json:"xid,omitempty"`                                       // code of the last XID error; 0 = none
 	Clocks       *float64               `protobuf:"fixed64,17,opt,name=clocks,proto3,oneof" json:"clocks,omitempty"`                                 // bit mask of clock event reasons
 	Occupancy    *float64               `protobuf:"fixed64,18,opt,name=occupancy,proto3,oneof" json:"occupancy,omitempty"`                           // ratio of warps resident on the SMs
+	Slices       uint32                 `protobuf:"varint,19,opt,name=slices,proto3" json:"slices,omitempty"`                                        // compute slices of a MIG instance; 0 = not known
 	// When the last XID error occurred, by the clock of Snapshot.time; absent
 	// where nobody knows, and where there was none.
 	XidTime       *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=xid_time,json=xidTime,proto3" json:"xid_time,omitempty"`
@@ -367,6 +368,13 @@ func (x *Card) GetOccupancy() float64 {
 	return 0
 }
 
+func (x *Card) GetSlices() uint32 {
+	if x != nil {
+		return x.Slices
+	}
+	return 0
+}
+
 func (x *Card) GetXidTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.XidTime
@@ -389,7 +397,7 @@ const file_gpu_v1_gpu_proto_rawDesc = "" +
 	"\x05error\x18\x05 \x01(\tR\x05error\x12\x18\n" +
 	"\adropped\x18\x06 \x01(\rR\adropped\x12+\n" +
 	"\x03age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
-	"\x04sent\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04sent\"\xf2\x05\n" +
+	"\x04sent\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04sent\"\x8a\x06\n" +
 	"\x04Card\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x14\n" +
@@ -411,7 +419,8 @@ const file_gpu_v1_gpu_proto_rawDesc = "" +
 	"R\vtemperature\x88\x01\x01\x12\x15\n" +
 	"\x03xid\x18\x10 \x01(\x01H\vR\x03xid\x88\x01\x01\x12\x1b\n" +
 	"\x06clocks\x18\x11 \x01(\x01H\fR\x06clocks\x88\x01\x01\x12!\n" +
-	"\toccupancy\x18\x12 \x01(\x01H\rR\toccupancy\x88\x01\x01\x125\n" +
+	"\toccupancy\x18\x12 \x01(\x01H\rR\toccupancy\x88\x01\x01\x12\x16\n" +
+	"\x06slices\x18\x13 \x01(\rR\x06slices\x125\n" +
 	"\bxid_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\axidTimeB\a\n" +
 	"\x05_utilB\t\n" +
 	"\a_activeB\x05\n" +
