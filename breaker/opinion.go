@@ -41,7 +41,7 @@ const (
 )
 
 // Check refuses what no replica would say. A bus counts and skips such words.
-func (o *Opinion) Check() error {
+func (o Opinion) Check() error {
 	switch {
 	case o.Replica == "" || len(o.Replica) > MaxName:
 		return fmt.Errorf("opinion: replica has %d bytes, want 1..%d", len(o.Replica), MaxName)
@@ -66,7 +66,7 @@ func (o *Opinion) Check() error {
 }
 
 // Open reports whether the word is that the breaker is open, soft or hard.
-func (o *Opinion) Open() bool { return o.State == Soft || o.State == Hard }
+func (o Opinion) Open() bool { return o.State == Soft || o.State == Hard }
 
 // Key is what a bus keeps the latest word of: a pool and a tenant may have the
 // same name.
@@ -77,7 +77,7 @@ type Key struct {
 }
 
 // Key is the word's key.
-func (o *Opinion) Key() Key { return Key{o.Replica, o.Kind == Tenant, o.Breaker} }
+func (o Opinion) Key() Key { return Key{o.Replica, o.Kind == Tenant, o.Breaker} }
 
 // ErrClosed is what a closed bus answers.
 var ErrClosed = errors.New("breaker bus is closed")
