@@ -236,7 +236,6 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 // takeIn seats a plan that comes down, if nobody here is ahead of it.
 func (l *pool) takeIn(now time.Time, p *Plan) bool {
 	w := p.again()
-	w.Tokens = p.tokens(l, l.seats.Load())
 	now = l.lock(now)
 	defer l.unlock()
 	if !l.line.TryTake(now, w) {
@@ -253,7 +252,7 @@ func (p *Plan) again() *queue.Waiter {
 	old := &p.waiter
 	return &queue.Waiter{
 		Class: old.Class, Colour: old.Colour, Tenant: old.Tenant, Weight: old.Weight,
-		Cost: old.Cost, Bytes: old.Bytes, Deadline: old.Deadline, Owner: p,
+		Cost: old.Cost, Tokens: old.Tokens, Bytes: old.Bytes, Deadline: old.Deadline, Owner: p,
 		Tier: old.Tier, Stream: old.Stream, Priority: old.Priority,
 	}
 }
@@ -306,7 +305,7 @@ func (p *Plan) sit(now time.Time, l *pool, tier string) {
 	w := &p.waiter
 	w.Class, w.Cost, w.Weight = p.Class, max(p.Input+p.Output, 1), 1
 	w.Tier, w.Stream, w.Priority = tier, p.Request.Stream, p.Request.Priority
-	w.Tokens = p.tokens(l, l.seats.Load())
+	w.Tokens = p.Input + p.Output
 	if p.Request.Identity != nil {
 		w.Tenant = p.Request.Identity.Tenant
 	}

@@ -10,28 +10,18 @@ import (
 // tiers that share are those of the policy whose pools these are; a profile's
 // weigh, but share nothing of their own.
 func (p *Plan) prepare(tier string) {
-	r, seats := p.Request, p.pool.seats.Load()
+	r := p.Request
 	w := &p.waiter
 	w.Class, w.Colour, w.Tenant = p.Class, r.Colour, r.Identity.Tenant
 	w.Weight = r.Policy.TierWeight(tier)
 	w.Cost = max(p.Input+p.Output, 1)
-	w.Tokens = p.tokens(p.pool, seats)
+	w.Tokens = p.Input + p.Output
 	w.Bytes = r.Body
 	w.MaxWait, w.OnExpiry = r.wait(p.Class)
 	w.Deadline = r.Deadline
 	w.Stream, w.Priority, w.Returns = r.Stream, r.Priority, r.Attempt > 0
 	w.Handicap = p.handicap(&r.Policy.Queue.Order)
 	w.Owner = p
-}
-
-// tokens is the room that the seat takes. A request that fits the pool but
-// not this replica's share of it takes the whole share.
-func (p *Plan) tokens(l *pool, share *policy.Seats) int64 {
-	need := p.Input + p.Output
-	if whole := l.spec.Load().Seats.Tokens; share.Tokens > 0 && need <= whole {
-		need = min(need, share.Tokens)
-	}
-	return need
 }
 
 // handicap is how much later than it came a request is taken to have come,

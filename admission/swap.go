@@ -122,13 +122,14 @@ func (l *pool) shape(config *queue.Config) {
 }
 
 // lineConfig is a pool's line; its seats are this replica's share, rounded
-// down, at least one. Its groups are the tiers in their order (P9); there are
+// down, at least one; who fits the pool but not that share takes all of it. Its
+// groups are the tiers in their order (P9); there are
 // none where no tier has a share.
 func lineConfig(p *policy.Policy, spec *policy.Pool) queue.Config {
 	n := int64(max(p.Server.Replicas, 1))
 	c := queue.Config{Price: p.Queue.Price}
 	c.Seats.Requests = max(spec.Seats.Requests/n, 1)
-	if spec.Seats.Tokens > 0 {
+	if c.Largest = spec.Seats.Tokens; c.Largest > 0 {
 		c.Seats.Tokens = max(spec.Seats.Tokens/n, 1)
 	}
 	c.Shares = queue.Shares{Headroom: p.Queue.Headroom, Priority: p.Shares.Priority, Streaming: p.Shares.Streaming}

@@ -212,3 +212,43 @@ func TestSwapReordersTiers(t *testing.T) {
 		t.Errorf("20 freed seats went to %v, want 11 to gold and 9 to bronze", count)
 	}
 }
+
+// Q9: who waits with a request larger than a replica's share takes as many
+// tokens as the share has grown to.
+func TestSwapGrowsAShare(t *testing.T) {
+	replicas := func(n int) *policy.Policy {
+		return house(2, func(p *policy.Policy) {
+			p.Server.Replicas = n
+			for i := range p.Pools {
+				p.Pools[i].Seats.Tokens = 320
+			}
+		})
+	}
+	p := replicas(2)
+	core, e := newTestCore(p), effective(t, p)
+	var plans []*Plan
+	for i := range 2 { // 200 tokens each, of 160
+		plan := core.Plan(start, ask(e, name("r", i), "acme", policy.Critical))
+		core.Enter(start, plan, allowed)
+		plans = append(plans, plan)
+	}
+	pool := plans[0].pool
+	if held := pool.line.Stats(start).SeatsUsed; held != (policy.Seats{Requests: 1, Tokens: 160}) {
+		t.Fatalf("held %+v", held)
+	}
+	core.Done(start, plans[0], &End{Usage: Usage{Known: true}})
+	core.Done(start, plans[1], &End{Usage: Usage{Known: true}})
+
+	plans[0] = core.Plan(start, ask(e, "first", "acme", policy.Critical))
+	core.Enter(start, plans[0], allowed)
+	plans[1] = core.Plan(start, ask(e, "second", "acme", policy.Critical))
+	core.Enter(start, plans[1], allowed)
+	core.Swap(start, replicas(1)) // 320 tokens, of which the first holds 160
+	if n := pool.running.Load(); n != 1 {
+		t.Fatalf("%d run: the second needs 200 of 160", n)
+	}
+	core.Done(start, plans[0], &End{Usage: Usage{Known: true}})
+	if held := pool.line.Stats(start).SeatsUsed; held != (policy.Seats{Requests: 1, Tokens: 200}) {
+		t.Fatalf("after the growth it holds %+v", held)
+	}
+}

@@ -59,7 +59,7 @@ func (l *Line) turnAway(w *Waiter) Refusal {
 	if l.draining {
 		return Draining
 	}
-	if l.cfg.Seats.Tokens > 0 && w.Tokens > l.cfg.Seats.Tokens {
+	if l.cfg.Seats.Tokens > 0 && w.Tokens > max(l.cfg.Seats.Tokens, l.cfg.Largest) {
 		return TooLarge
 	}
 	deadline := never
@@ -252,7 +252,7 @@ func (l *Line) giveUp(w *Waiter) {
 	g.leaves[side(w)].giveUp(w.tokens)
 }
 
-// tokens is what w's seat takes: not more than there are.
+// tokens is what w's seat takes: not more than there are now.
 func (l *Line) tokens(w *Waiter) int64 {
 	n := max(0, w.Tokens)
 	if l.usable.Tokens > 0 {

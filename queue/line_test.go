@@ -339,3 +339,25 @@ func TestTimeNeverGoesBack(t *testing.T) {
 		t.Fatalf("%+v", exits)
 	}
 }
+
+// Q9: a request that fits the pool of all replicas, but not the part of it that
+// is here, takes all there is when it gets its seat: no less after a growth.
+func TestLargestTakesWhatThereIs(t *testing.T) {
+	for _, c := range []struct{ before, after, want int64 }{{500, 1000, 900}, {500, 500, 500}, {1000, 500, 500}, {500, 0, 900}} {
+		cfg := standardConfig(1, c.before)
+		cfg.Largest = 1000
+		l, held := full(t, cfg)
+		large, huge := long(waiter(policy.Standard, "a")), long(waiter(policy.Standard, "a"))
+		large.Tokens, huge.Tokens = 900, 1001
+		mustWait(t, l, at(0), large, wide)
+		mustRefuse(t, l, at(0), huge, wide, TooLarge)
+		cfg.Seats.Tokens = c.after
+		l.Configure(at(0), cfg)
+		if ws := granted(l.Release(at(0), held[0])); len(ws) != 1 || l.used.Tokens != c.want {
+			t.Errorf("%d tokens, then %d: %d seated, %d tokens used, want %d", c.before, c.after, len(ws), l.used.Tokens, c.want)
+		}
+		if l.Release(at(0), large); l.used != (policy.Seats{}) {
+			t.Errorf("leaked: %+v", l.used)
+		}
+	}
+}

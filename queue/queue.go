@@ -70,8 +70,8 @@
 // A seat is free when one request and its tokens fit. When the next in order
 // of a leaf does not fit in tokens, those behind it wait too: a large request
 // is not overtaken for ever by small ones. A request larger than the whole pool
-// is refused; one larger than what is usable takes all tokens there are.
-// Shrinking revokes nothing.
+// is refused; one larger than what is usable takes all tokens that there are when
+// it gets its seat. Shrinking revokes nothing.
 //
 // # Shares
 //
@@ -150,6 +150,7 @@ import (
 // Config is a line's shape. Seats are this replica's share.
 type Config struct {
 	Seats    policy.Seats
+	Largest  int64                            // the most tokens of a request that is taken, more than there are here: those of all replicas; less than Seats.Tokens = these
 	Weights  [policy.NumClasses]int           // P2; less than 1 counts as 1
 	MaxWaits [policy.NumClasses]time.Duration // W of the class caps
 	Price    policy.Price
