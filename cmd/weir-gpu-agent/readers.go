@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/weirproxy/weir/gpu/dcgm"
+	"github.com/weirproxy/weir/gpu/library"
 	"github.com/weirproxy/weir/gpu/nvml"
 	"github.com/weirproxy/weir/gpu/script"
 )
@@ -11,7 +12,7 @@ import (
 // readers are the choices of --source, best first.
 func readers(o *options, log *slog.Logger) ([]choice, error) {
 	byDCGM := choice{"dcgm", func() (reader, error) { return opened(dcgm.Open(dcgmConfig(o, log))) }}
-	byNVML := choice{"nvml", func() (reader, error) { return opened(nvml.Open(nvml.Config{Host: o.host, Log: log})) }}
+	byNVML := choice{"nvml", func() (reader, error) { return opened(nvml.Open(library.Config{Host: o.host, Log: log})) }}
 	switch o.source {
 	case "script":
 		s, err := script.Load("script", o.script)
@@ -36,7 +37,7 @@ func opened[R reader](r R, err error) (reader, error) {
 }
 
 func dcgmConfig(o *options, log *slog.Logger) dcgm.Config {
-	c := dcgm.Config{Engine: o.engine, Host: o.host, Every: o.every, Log: log}
+	c := dcgm.Config{Config: library.Config{Host: o.host, Log: log}, Engine: o.engine, Every: o.every}
 	switch o.dcgm {
 	case "embedded":
 		c.Mode = dcgm.Embedded

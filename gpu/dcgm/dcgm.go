@@ -2,12 +2,12 @@
 // Manager (Q3), for cmd/weir-gpu-agent alone.
 //
 // It stands on github.com/NVIDIA/go-dcgm, needs cgo and Linux, and loads
-// libdcgm.so.4 when it is opened; without cgo, Open says so (ErrNoCgo).
+// libdcgm.so.4 when it is opened; without cgo, Open says so (library.ErrNoCgo).
 //
 // Why it may live in no process that decides: libdcgm is foreign code of a
 // driver. It can crash, and a symbol that it lacks makes the dynamic linker
 // end the whole process with status 127 at the first call. Open looks up every
-// symbol that this package calls beforehand and fails with ErrSymbol instead;
+// symbol that this package calls beforehand and fails with library.ErrSymbol instead;
 // with LD_BIND_NOW set, the linker does not wait for that.
 //
 // Fields are known by number, in a table (table.go), for DCGM renames them.
@@ -36,24 +36,15 @@ package dcgm
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/gpu/library"
 )
 
-// Reader looks at the GPUs of this machine: Cards(ctx) and Close().
-type Reader = library.Reader
-
-// The errors of Open beside those of gpu/library; each is wrapped with what
+// ErrLibrary is an error of Open beside those of gpu/library, wrapped with what
 // was missing.
-var (
-	ErrNoCgo   = errors.New("this binary was built without cgo or not for Linux: DCGM cannot be read")
-	ErrLibrary = errors.New("libdcgm.so.4 cannot be loaded")
-	ErrSymbol  = errors.New("libdcgm.so.4 is too old")
-	ErrNoGPU   = errors.New("DCGM sees no GPU: the driver is not loaded or detached")
-)
+var ErrLibrary = errors.New("libdcgm.so.4 cannot be loaded")
 
 // Mode is where the host engine of DCGM runs.
 type Mode uint8
@@ -79,27 +70,27 @@ const (
 
 // Config of a Reader. The zero value is embedded, each second.
 type Config struct {
+	library.Config
+
 	Mode    Mode
 	Address string // Standalone: host:port, a Unix socket's path, unix:, tcp:// or vsock:// (DCGM 4.5)
 	Engine  string // Started: the program; "" = nv-hostengine from PATH
 
-	Host    string        // of the cards; "" = the machine's name
-	Every   time.Duration // how often DCGM samples; >= 100ms; 0: DefaultEvery
-	Renew   time.Duration // blank for so long: watch anew; 0: DefaultRenew
-	Timeout time.Duration // of one look; 0: library.DefaultTimeout
-	Log     *slog.Logger  // nil: nowhere
+	Every time.Duration // how often DCGM samples; >= 100ms; 0: DefaultEvery
+	Renew time.Duration // blank for so long: watch anew; 0: DefaultRenew
 }
 
 // filled is c with its defaults, or what is wrong with it.
 func (c Config) filled() (Config, error) {
+	var err error
+	if c.Config, err = c.Config.Filled(); err != nil {
+		return c, fmt.Errorf("dcgm: %w", err)
+	}
 	if c.Every == 0 {
 		c.Every = DefaultEvery
 	}
 	if c.Renew == 0 {
 		c.Renew = DefaultRenew
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
 	}
 	switch {
 	case c.Mode > Started:

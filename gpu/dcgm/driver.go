@@ -5,7 +5,6 @@ package dcgm
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -18,18 +17,13 @@ import (
 
 // Open opens DCGM and looks once. It fails if the library cannot be loaded or
 // used, the host engine does not answer, or there is no GPU; from then on the
-// Reader opens again what is lost.
-func Open(cfg Config) (*Reader, error) {
+// reader opens again what is lost.
+func Open(cfg Config) (*library.Reader, error) {
 	cfg, err := cfg.filled()
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Host == "" {
-		if cfg.Host, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("dcgm: host: %w", err)
-		}
-	}
-	return library.Open(newDriver(cfg), library.Config{Name: "dcgm", Timeout: cfg.Timeout, Log: cfg.Log})
+	return library.Open("dcgm", newDriver(cfg), cfg.Config)
 }
 
 // driver is DCGM as gpu/library drives it.
@@ -163,7 +157,7 @@ func (d *driver) find(now time.Time) error {
 		return err
 	}
 	if len(ids) == 0 {
-		return ErrNoGPU
+		return library.ErrNoGPU
 	}
 	d.boards = slices.DeleteFunc(d.boards, func(b *board) bool {
 		gone := !slices.Contains(ids, b.id)

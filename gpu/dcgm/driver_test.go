@@ -13,6 +13,7 @@ import (
 	"github.com/NVIDIA/go-dcgm/pkg/dcgm"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/gpu/library"
 )
 
 // whole is what the shim says of a GPU without faults.
@@ -206,7 +207,7 @@ func TestLost(t *testing.T) {
 		is    error
 		text  string
 	}{
-		{"gpus 0", ErrNoGPU, ""},
+		{"gpus 0", library.ErrNoGPU, ""},
 		{"error -21", nil, "shim error -21"}, // connection not valid
 		{"error -67", nil, "shim error -67"}, // GPUs detached
 		{"unreadable -1 -18", nil, "GPU 0: shim error -18"},
@@ -235,5 +236,31 @@ func TestLost(t *testing.T) {
 	same(t, "one GPU lost", s.cards(d, 1), []gpu.Card{whole(0), {ID: "GPU-1", Host: "node", Index: "1"}})
 	if got := s.log.String(); !strings.Contains(got, `first="GPU 1"`) || !strings.Contains(got, `why="GPU lost"`) {
 		t.Errorf("the loss is not told:\n%s", got)
+	}
+}
+
+// TestOtherInstances: instances that were made anew are watched anew, also
+// where they have the old numbers and another size.
+func TestOtherInstances(t *testing.T) {
+	entities := func(slices ...int) (list []*entity) {
+		for i, n := range slices {
+			card := gpu.Card{ID: "GPU-0", Instance: fmt.Sprint(7 + i), Slices: n}
+			list = append(list, newEntity(uint(i), card, instanceFields(), DefaultEvery))
+		}
+		return list
+	}
+	w := &watch{entities: entities(3, 3)}
+	for name, tt := range map[string]struct {
+		list []*entity
+		want bool
+	}{
+		"the same":     {entities(3, 3), true},
+		"one fewer":    {entities(3), false},
+		"one more":     {entities(3, 3, 1), false},
+		"another size": {entities(3, 2), false},
+	} {
+		if got := w.same(tt.list); got != tt.want {
+			t.Errorf("%s: same is %v", name, got)
+		}
 	}
 }

@@ -61,7 +61,7 @@ func TestModes(t *testing.T) {
 // is read again when it comes back; closing meanwhile takes less than 2 s.
 func TestHang(t *testing.T) {
 	s := newShim(t)
-	r, err := Open(Config{Timeout: 100 * time.Millisecond})
+	r, err := Open(Config{Config: library.Config{Timeout: 100 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestMissingSymbol(t *testing.T) {
 	if out, code := child(dir, envKill+"=1"); code != 127 || !strings.Contains(out, "undefined symbol: dcgmEntityGetLatestValues") {
 		t.Errorf("without the guard: exit %d, want 127\n%s", code, out)
 	}
-	if out, code := child(dir); code != 0 || !strings.Contains(out, ErrSymbol.Error()) {
+	if out, code := child(dir); code != 0 || !strings.Contains(out, library.ErrSymbol.Error()) {
 		t.Errorf("symbol missing: exit %d\n%s", code, out)
 	}
 	if out, code := child(t.TempDir()); code != 0 || !strings.Contains(out, ErrLibrary.Error()) {

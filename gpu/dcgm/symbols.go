@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
+
+	"github.com/weirproxy/weir/gpu/library"
 )
 
 // libraryName is what go-dcgm loads.
@@ -33,7 +35,7 @@ func symbols() error {
 	}
 	for _, s := range called() {
 		if err := lib.Lookup(s); err != nil {
-			return fmt.Errorf("%w: %w", ErrSymbol, err)
+			return fmt.Errorf("%w: %w", library.ErrSymbol, err)
 		}
 	}
 	return nil

@@ -37,13 +37,15 @@ type watch struct {
 	renewal  renewal
 }
 
-// same reports whether w holds these entities, by id and instance.
+// same reports whether w holds these entities, by id, instance and size.
 func (w *watch) same(list []*entity) bool {
 	var own []*entity
 	if w != nil {
 		own = w.entities
 	}
-	return slices.EqualFunc(own, list, func(a, b *entity) bool { return a.id == b.id && a.card.Instance == b.card.Instance })
+	return slices.EqualFunc(own, list, func(a, b *entity) bool {
+		return a.id == b.id && a.card.Instance == b.card.Instance && a.card.Slices == b.card.Slices
+	})
 }
 
 // watch makes DCGM sample the fields of entities.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -48,16 +49,41 @@ var (
 	ErrClosed = errors.New("the reader is closed")
 )
 
-// Config of a Reader.
+// The errors of drivers, wrapped with the library's name and what was missing.
+var (
+	ErrNoCgo  = errors.New("this binary was built without cgo or not for Linux")
+	ErrSymbol = errors.New("the library is too old")
+	ErrNoGPU  = errors.New("no GPU is seen: the driver is not loaded or detached")
+)
+
+// Config of a Reader. The zero value is good.
 type Config struct {
-	Name    string        // in errors and the log
+	Host    string        // of the cards; "" = the machine's name
 	Timeout time.Duration // of one look; <= 0: DefaultTimeout
 	Log     *slog.Logger  // nil: nowhere
+}
+
+// Filled is c with its defaults.
+func (c Config) Filled() (Config, error) {
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Host == "" {
+		var err error
+		if c.Host, err = os.Hostname(); err != nil {
+			return c, fmt.Errorf("host: %w", err)
+		}
+	}
+	return c, nil
 }
 
 // Reader looks at the GPUs of this machine. It is safe for concurrent use and
 // must be closed.
 type Reader struct {
+	name string // of the library, in errors and the log
 	cfg  Config
 	jobs chan *look    // holds at most the look under way
 	done chan struct{} // closed once the library is closed
@@ -76,17 +102,15 @@ type look struct {
 	err   error
 }
 
-// Open opens a library and looks once. It fails if that look does, with
+// Open opens the library of a name and looks once. It fails if that look does, with
 // everything closed again. A library that hangs is no failure: the Reader
 // comes back, says ErrHung, and reads as soon as it can.
-func Open(d Driver, cfg Config) (*Reader, error) {
-	if cfg.Timeout <= 0 {
-		cfg.Timeout = DefaultTimeout
+func Open(name string, d Driver, cfg Config) (*Reader, error) {
+	cfg, err := cfg.Filled()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	r := &Reader{cfg: cfg, jobs: make(chan *look, 1), done: make(chan struct{})}
+	r := &Reader{name: name, cfg: cfg, jobs: make(chan *look, 1), done: make(chan struct{})}
 	go r.work(d)
 	if _, err := r.Cards(context.Background()); err != nil && !errors.Is(err, ErrHung) {
 		return nil, errors.Join(err, r.Close())
@@ -99,20 +123,20 @@ func Open(d Driver, cfg Config) (*Reader, error) {
 func (r *Reader) Cards(ctx context.Context) ([]gpu.Card, error) {
 	l, err := r.begin()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", r.cfg.Name, err)
+		return nil, fmt.Errorf("%s: %w", r.name, err)
 	}
 	patience := time.NewTimer(time.Until(l.began.Add(r.cfg.Timeout)))
 	defer patience.Stop()
 	select {
 	case <-l.done:
 		if l.err != nil {
-			return nil, fmt.Errorf("%s: %w", r.cfg.Name, l.err)
+			return nil, fmt.Errorf("%s: %w", r.name, l.err)
 		}
 		return slices.Clone(l.cards), nil
 	case <-patience.C:
-		return nil, fmt.Errorf("%s: %w: for %s", r.cfg.Name, ErrHung, time.Since(l.began).Round(time.Millisecond))
+		return nil, fmt.Errorf("%s: %w: for %s", r.name, ErrHung, time.Since(l.began).Round(time.Millisecond))
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: a look is under way since %s: %w", r.cfg.Name, time.Since(l.began).Round(time.Millisecond), ctx.Err())
+		return nil, fmt.Errorf("%s: a look is under way since %s: %w", r.name, time.Since(l.began).Round(time.Millisecond), ctx.Err())
 	}
 }
 
@@ -145,7 +169,7 @@ func (r *Reader) Close() error {
 	case <-r.done:
 		return r.err
 	case <-patience.C:
-		return fmt.Errorf("%s: closing: %w", r.cfg.Name, ErrHung)
+		return fmt.Errorf("%s: closing: %w", r.name, ErrHung)
 	}
 }
 
@@ -158,7 +182,7 @@ func (r *Reader) work(d Driver) {
 	for l := range r.jobs {
 		cards, err := k.look(l.began)
 		if took := time.Since(l.began); took > r.cfg.Timeout {
-			r.cfg.Log.Warn("GPU library came back", "library", r.cfg.Name, "after", took, "error", err)
+			r.cfg.Log.Warn("GPU library came back", "library", r.name, "after", took, "error", err)
 			err = errors.Join(err, fmt.Errorf("%w: %s, allowed are %s", ErrLate, took.Round(time.Millisecond), r.cfg.Timeout))
 		}
 		r.mu.Lock()
@@ -167,6 +191,6 @@ func (r *Reader) work(d Driver) {
 		close(l.done)
 	}
 	if err := k.close(); err != nil {
-		r.err = fmt.Errorf("%s: closing: %w", r.cfg.Name, err)
+		r.err = fmt.Errorf("%s: closing: %w", r.name, err)
 	}
 }

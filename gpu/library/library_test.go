@@ -54,7 +54,7 @@ var errGone = errors.New("gone")
 func TestHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &puppet{}
-		r, err := Open(p, Config{Name: "puppet", Timeout: 5 * time.Second})
+		r, err := Open("puppet", p, Config{Timeout: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestHang(t *testing.T) {
 func TestLateLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &puppet{}
-		r, _ := Open(p, Config{Timeout: time.Second})
+		r, _ := Open("puppet", p, Config{Timeout: time.Second})
 		defer r.Close()
 		hang := make(chan struct{})
 		p.hang = hang
@@ -118,16 +118,16 @@ func TestLateLook(t *testing.T) {
 func TestOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, p := range map[string]*puppet{"open": {openErr: errGone}, "cards": {cErr: errGone}} {
-			if _, err := Open(p, Config{}); !errors.Is(err, errGone) || p.closed != 1 {
+			if _, err := Open("puppet", p, Config{}); !errors.Is(err, errGone) || p.closed != 1 {
 				t.Errorf("%s: error %v, closed %d times", name, err, p.closed)
 			}
 		}
-		if _, err := Open(&puppet{panics: true}, Config{}); err == nil {
+		if _, err := Open("puppet", &puppet{panics: true}, Config{}); err == nil {
 			t.Error("a panic of the binding is no error")
 		}
 		hang := make(chan struct{})
 		p := &puppet{hang: hang}
-		r, err := Open(p, Config{})
+		r, err := Open("puppet", p, Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		p := &puppet{hang: hang}
-		r, _ := Open(p, Config{})
+		r, _ := Open("puppet", p, Config{})
 		start := time.Now()
 		if err := r.Close(); !errors.Is(err, ErrHung) {
 			t.Errorf("Close: %v, want ErrHung", err)

@@ -4,7 +4,6 @@ package nvml
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -16,17 +15,15 @@ import (
 )
 
 // Open opens NVML and looks once. It fails if the library cannot be loaded or
-// used or there is no GPU; from then on the Reader opens again what is lost.
-func Open(cfg Config) (*Reader, error) { return open(cfg, nvml.New()) }
+// used or there is no GPU; from then on the reader opens again what is lost.
+func Open(cfg library.Config) (*library.Reader, error) { return open(cfg, nvml.New()) }
 
-func open(cfg Config, api nvml.Interface) (*Reader, error) {
-	if cfg.Host == "" {
-		var err error
-		if cfg.Host, err = os.Hostname(); err != nil {
-			return nil, fmt.Errorf("nvml: host: %w", err)
-		}
+func open(cfg library.Config, api nvml.Interface) (*library.Reader, error) {
+	cfg, err := cfg.Filled()
+	if err != nil {
+		return nil, fmt.Errorf("nvml: %w", err)
 	}
-	return library.Open(&driver{api: api, host: cfg.Host}, library.Config{Name: "nvml", Timeout: cfg.Timeout, Log: cfg.Log})
+	return library.Open("nvml", &driver{api: api, host: cfg.Host}, cfg)
 }
 
 // maxEvents bounds the XID events taken in one look.
@@ -61,7 +58,7 @@ func (d *driver) Open(time.Time) error {
 	d.up = true
 	lacks := func(symbol string) bool { return d.api.Extensions().LookupSymbol(symbol) != nil }
 	if i := slices.IndexFunc(needed(), lacks); i >= 0 {
-		return fmt.Errorf("%w: symbol %s not found", ErrSymbol, needed()[i])
+		return fmt.Errorf("%w: symbol %s not found", library.ErrSymbol, needed()[i])
 	}
 	d.rows = slices.DeleteFunc(table(), func(r row) bool { return lacks(r.symbol) })
 	d.mig = !slices.ContainsFunc(migSymbols(), lacks)
@@ -98,7 +95,7 @@ func (d *driver) Cards(now time.Time) ([]gpu.Card, error) {
 		return nil, fmt.Errorf("counting the GPUs: %w", r)
 	}
 	if n == 0 {
-		return nil, ErrNoGPU
+		return nil, library.ErrNoGPU
 	}
 	var cards []gpu.Card
 	var failure error

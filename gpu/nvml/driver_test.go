@@ -100,7 +100,7 @@ func opened(t *testing.T, n *node) *driver {
 // TestCards: all 8 GPUs with all that NVML knows, through the Reader.
 func TestCards(t *testing.T) {
 	n := newNode(t)
-	r, err := open(Config{Host: "node"}, n)
+	r, err := open(library.Config{Host: "node"}, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,11 +178,11 @@ func TestAllLost(t *testing.T) {
 	if _, err := opened(t, n).Cards(time.Time{}); !errors.Is(err, nvml.ERROR_GPU_IS_LOST) {
 		t.Errorf("all lost: %v", err)
 	}
-	if _, err := open(Config{}, newNode(t, []gpus.Config{}...)); !errors.Is(err, ErrNoGPU) {
+	if _, err := open(library.Config{}, newNode(t, []gpus.Config{}...)); !errors.Is(err, library.ErrNoGPU) {
 		t.Errorf("no GPU: %v", err)
 	}
 	n.InitFunc = func() nvml.Return { return nvml.ERROR_DRIVER_NOT_LOADED }
-	if _, err := open(Config{}, n); !errors.Is(err, nvml.ERROR_DRIVER_NOT_LOADED) {
+	if _, err := open(library.Config{}, n); !errors.Is(err, nvml.ERROR_DRIVER_NOT_LOADED) {
 		t.Errorf("no driver: %v", err)
 	}
 }
@@ -277,8 +277,8 @@ func TestSymbols(t *testing.T) {
 	}
 	for _, s := range needed() {
 		n := without(s)
-		_, err := open(Config{}, n)
-		if !errors.Is(err, ErrSymbol) || !strings.Contains(err.Error(), s) || len(n.ShutdownCalls()) != 1 {
+		_, err := open(library.Config{}, n)
+		if !errors.Is(err, library.ErrSymbol) || !strings.Contains(err.Error(), s) || len(n.ShutdownCalls()) != 1 {
 			t.Errorf("without %s: %v, %d shutdowns", s, err, len(n.ShutdownCalls()))
 		}
 	}
@@ -289,7 +289,7 @@ func TestHang(t *testing.T) {
 	n := newNode(t)
 	hang := make(chan struct{})
 	n.DeviceGetCountFunc = func() (int, nvml.Return) { <-hang; return 8, nvml.SUCCESS }
-	r, err := open(Config{Timeout: 10 * time.Millisecond}, n)
+	r, err := open(library.Config{Timeout: 10 * time.Millisecond}, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +302,7 @@ func TestHang(t *testing.T) {
 
 // TestNoLibrary: a machine without the driver's library gets an error.
 func TestNoLibrary(t *testing.T) {
-	r, err := Open(Config{})
+	r, err := Open(library.Config{})
 	if err == nil {
 		r.Close()
 		t.Skip("this machine has an NVIDIA driver")

@@ -2,13 +2,13 @@
 // library: the fallback of cmd/weir-gpu-agent where there is no DCGM (Q3).
 //
 // It stands on github.com/NVIDIA/go-nvml, needs cgo and Linux, and loads
-// libnvidia-ml.so.1 when it is opened; without cgo, Open says so (ErrNoCgo).
+// libnvidia-ml.so.1 when it is opened; without cgo, Open says so (library.ErrNoCgo).
 // As with gpu/dcgm, a symbol that the library lacks would end the process: each
 // row of the table names its own, and a row whose symbol is not there is
 // missing. Calls may hang: gpu/library keeps them away from the caller.
 //
 // NVML knows less than DCGM: no profiling ratios (Active, SM, Tensor, DRAM),
-// and of a MIG instance its memory alone. An XID error is known if it came
+// and of a MIG instance its size and memory alone. An XID error is known if it came
 // while this package watched; 0 = none so far.
 //
 // Invariants: a value that NVML does not support or that is out of its row's
@@ -19,29 +19,3 @@
 // Never run on a real GPU: the tests run against go-nvml's mock servers.
 // Unproved are so XID events of a driver and how a lost GPU answers.
 package nvml
-
-import (
-	"errors"
-	"log/slog"
-	"time"
-
-	"github.com/weirproxy/weir/gpu/library"
-)
-
-// Reader looks at the GPUs of this machine: Cards(ctx) and Close().
-type Reader = library.Reader
-
-// The errors of Open beside those of gpu/library; each is wrapped with what
-// was missing.
-var (
-	ErrNoCgo  = errors.New("this binary was built without cgo or not for Linux: NVML cannot be read")
-	ErrSymbol = errors.New("libnvidia-ml.so.1 is too old")
-	ErrNoGPU  = errors.New("NVML sees no GPU")
-)
-
-// Config of a Reader. The zero value is good.
-type Config struct {
-	Host    string        // of the cards; "" = the machine's name
-	Timeout time.Duration // of one look; 0: library.DefaultTimeout
-	Log     *slog.Logger  // nil: nowhere
-}

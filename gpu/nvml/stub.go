@@ -2,5 +2,13 @@
 
 package nvml
 
+import (
+	"fmt"
+
+	"github.com/weirproxy/weir/gpu/library"
+)
+
 // Open says that this binary cannot read NVML.
-func Open(Config) (*Reader, error) { return nil, ErrNoCgo }
+func Open(library.Config) (*library.Reader, error) {
+	return nil, fmt.Errorf("nvml: %w", library.ErrNoCgo)
+}
