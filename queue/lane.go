@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
@@ -20,6 +22,7 @@ type tenant struct {
 	flow
 	name    string
 	waiting heap[time.Duration, *spot]
+	turns   []*spot // by turn; only in a fifo
 }
 
 // class is one of the three flows of a lane, and a level of tenants.
@@ -33,10 +36,12 @@ type class struct {
 type lane struct {
 	root    level
 	classes [policy.NumClasses]class
+	fifo    bool  // the price is policy.ByRequests
 	twin    *lane // the other leaf of the group, where tenants have the same account; nil = none
 }
 
-func (ln *lane) configure(weights [policy.NumClasses]int) {
+func (ln *lane) configure(weights [policy.NumClasses]int, p policy.Price) {
+	ln.fifo = p == policy.ByRequests
 	for i := range ln.classes {
 		c := &ln.classes[i]
 		c.tie = uint64(i)
@@ -71,12 +76,31 @@ func (ln *lane) push(s *spot) {
 	if s.pos == 0 {
 		c.level.reweigh(&t.flow, weightOf(w))
 	}
+	if ln.fifo {
+		s.turn = w.seq
+		t.turns = append(t.turns, s)
+	}
 	if t.state != ready {
-		c.level.join(&t.flow, w.seq)
+		c.level.join(&t.flow, t.head())
 	} else if s.pos == 0 {
-		c.level.retie(&t.flow, w.seq)
+		c.level.retie(&t.flow, t.head())
 	}
 	ln.root.join(&c.flow, c.tie)
+}
+
+// head is the arrival by which a flow with waiters stands among those of equal
+// tags: of its next in order, or its first turn.
+func (t *tenant) head() uint64 {
+	if len(t.turns) > 0 {
+		return t.turns[0].turn
+	}
+	return t.waiting.min().tie
+}
+
+// turnAt is where in turns a spot stands.
+func (t *tenant) turnAt(s *spot) int {
+	i, _ := slices.BinarySearchFunc(t.turns, s.turn, func(o *spot, turn uint64) int { return cmp.Compare(o.turn, turn) })
+	return i
 }
 
 // next is whose turn it is; nil when nobody waits.
@@ -94,6 +118,11 @@ func (ln *lane) charge(s *spot, p policy.Price) {
 	w := s.waiter
 	c := &ln.classes[w.Class]
 	w.charged = 1
+	if t := s.flow; ln.fifo { // the first turn is its flow's: whose it was has that of s
+		i, first := t.turnAt(s), t.turns[0]
+		t.turns[0], t.turns[i] = s, first
+		s.turn, first.turn = first.turn, s.turn
+	}
 	if p == policy.ByTokens {
 		w.charged = costOf(w.Cost)
 		c.level.charge(&s.flow.flow, w.charged)
@@ -107,14 +136,18 @@ func (ln *lane) remove(s *spot) {
 	t, c := s.flow, &ln.classes[s.waiter.Class]
 	first := s.pos == 0
 	t.waiting.remove(s.pos)
+	if ln.fifo {
+		i := t.turnAt(s)
+		t.turns = slices.Delete(t.turns, i, i+1)
+		first = first || i == 0
+	}
 	s.flow = nil
 	c.waiting--
 	if t.waiting.len() == 0 {
 		c.level.leave(&t.flow)
 	} else if first {
-		next := t.waiting.min()
-		c.level.reweigh(&t.flow, weightOf(next.item.waiter))
-		c.level.retie(&t.flow, next.tie)
+		c.level.reweigh(&t.flow, weightOf(t.waiting.min().item.waiter))
+		c.level.retie(&t.flow, t.head())
 	}
 	if c.waiting == 0 {
 		ln.root.leave(&c.flow)
@@ -162,7 +195,19 @@ func (ln *lane) account(w *Waiter, work float64) (*level, *flow) {
 func (ln *lane) rebase() {
 	ln.root.rebase()
 	for i := range ln.classes {
-		ln.classes[i].level.rebase()
+		level := &ln.classes[i].level
+		level.rebase()
+		for _, t := range level.tenants {
+			t.turns = nil
+			if ln.fifo {
+				for _, e := range t.waiting.entries {
+					e.item.turn = e.tie
+					t.turns = append(t.turns, e.item)
+				}
+				slices.SortFunc(t.turns, func(a, b *spot) int { return cmp.Compare(a.turn, b.turn) })
+			}
+			level.retie(&t.flow, t.head())
+		}
 	}
 }
 

@@ -40,6 +40,7 @@ type entry struct {
 	via      *modelLane
 	group    int // that the seat counts to
 	favoured bool
+	turns    map[string]uint64 // by lane: the arrival whose place it has
 }
 
 type ask struct {
@@ -97,6 +98,25 @@ func (m *model) head(name string, w *Waiter) *entry {
 	})
 }
 
+// turnOf is the arrival by which w's flow stands in a lane among equal tags:
+// of its first, or, where requests are the price, its first turn.
+func (m *model) turnOf(name string, w *Waiter) uint64 {
+	if m.cfg.Price == policy.ByTokens {
+		return m.head(name, w).seq
+	}
+	return m.earliest(name, w).turns[name]
+}
+
+// earliest is who has the first turn of w's flow in a lane.
+func (m *model) earliest(name string, w *Waiter) (first *entry) {
+	for _, o := range m.in(name) {
+		if o.w.Class == w.Class && o.w.Tenant == w.Tenant && (first == nil || o.turns[name] < first.turns[name]) {
+			first = o
+		}
+	}
+	return first
+}
+
 // first is the next of those in a lane; nil when there is none.
 func (m *model) first(name string) *entry {
 	in := m.in(name)
@@ -104,13 +124,12 @@ func (m *model) first(name string) *entry {
 		return nil
 	}
 	ml := m.lanes[name]
-	firstOf := func(a *entry) *entry { return m.head(name, a.w) }
 	return slices.MinFunc(in, func(a, b *entry) int {
 		return cmp.Or(
 			cmp.Compare(ml.classes.find(a.w.Class.String()).tag, ml.classes.find(b.w.Class.String()).tag),
 			cmp.Compare(a.w.Class, b.w.Class),
 			cmp.Compare(ml.tenants[a.w.Class].find(a.w.Tenant).tag, ml.tenants[b.w.Class].find(b.w.Tenant).tag),
-			cmp.Compare(firstOf(a).seq, firstOf(b).seq), // equal tags: whose first came first
+			cmp.Compare(m.turnOf(name, a.w), m.turnOf(name, b.w)),
 			cmp.Compare(standing(a), standing(b)),
 			cmp.Compare(a.seq, b.seq),
 		)
@@ -164,6 +183,8 @@ func (m *model) dispatch(name string) *entry {
 		m.twin(ml).tenants[e.w.Class].account(e.w, cost, true)
 	}
 	ml.classes.serve(e.w.Class.String(), cost)
+	o := m.earliest(name, e.w)
+	e.turns[name], o.turns[name] = o.turns[name], e.turns[name]
 	e.charged, e.via, ml.passed = cost, ml, 0
 	m.drop(e)
 	m.seat(e, name == "priority")
@@ -323,8 +344,10 @@ func (m *model) place(e *entry, b Bounds) (Refusal, bool) {
 }
 
 func (m *model) join(e *entry) {
+	e.turns = map[string]uint64{}
 	for _, name := range m.homes(e.w) {
 		ml := m.lanes[name]
+		e.turns[name] = e.seq
 		ml.tenants[e.w.Class].arrive(e.w.Tenant, m.head(name, e.w).w.Weight)
 		ml.classes.arrive(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]))
 	}

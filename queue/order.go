@@ -12,6 +12,7 @@ type spot struct {
 	waiter *Waiter
 	flow   *tenant // nil = not taken
 	pos    int     // in the flow's heap
+	turn   uint64  // in a fifo: the arrival whose place in the class it has
 }
 
 func (s *spot) place(i int) { s.pos = i }

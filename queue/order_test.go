@@ -136,3 +136,83 @@ func TestCancelInsideAFlow(t *testing.T) {
 		last = running.standing()
 	}
 }
+
+// P2 literal with P4: where requests are the price, cheap ones go first among
+// those of their tenant and class alone: the turns of tenants are those of one
+// FIFO, whatever is cheap, and each turn is taken by the tenant's cheapest.
+func TestCheapFirstByRequests(t *testing.T) {
+	cfg := standardConfig(1, 0)
+	cfg.Price = policy.ByRequests
+	l, held := full(t, cfg)
+	came := map[string]time.Duration{}
+	add := func(tenant, name string, handicap time.Duration) *Waiter {
+		w := long(waiter(policy.Standard, tenant))
+		w.Handicap, w.Owner = handicap, name
+		came[name] = time.Duration(len(came)) * ms
+		mustWait(t, l, at(came[name]), w, endless)
+		return w
+	}
+	add("a", "a slow 1", 100*ms)
+	add("b", "b slow 2", 100*ms)
+	add("a", "a slow 3", 100*ms)
+	gone := add("a", "a slow 4", 100*ms)
+	add("b", "b slow 5", 100*ms)
+	add("a", "a quick 6", 0)
+	add("b", "b quick 7", 0)
+	add("a", "a quick 8", 0)
+	if _, ok := l.Cancel(at(20*ms), gone); !ok {
+		t.Fatal("lost")
+	}
+	running, got := held[0], []any{}
+	for range 7 {
+		running = granted(l.Release(at(20*ms), running))[0]
+		got = append(got, running.Owner)
+	}
+	// By arrival the tenants are a b a b a b a.
+	want := "[a quick 6 b quick 7 a quick 8 b slow 2 a slow 1 b slow 5 a slow 3]"
+	if fmt.Sprint(got) != want {
+		t.Fatalf("order %v, want %v", got, want)
+	}
+}
+
+// The same at random: the sequence of tenants does not depend on who is cheap,
+// ageing holds inside each, and a change of price in between leaves nobody out.
+func TestCheapFirstByRequestsIsNotAcrossTenants(t *testing.T) {
+	for seed := range uint64(20) {
+		var order [2][]string
+		for run := range order {
+			r := dice(seed)
+			cfg := standardConfig(1, 0)
+			cfg.Price = policy.ByRequests
+			l, held := full(t, cfg)
+			running := held[0]
+			for step := range 400 {
+				now := at(time.Duration(step) * ms)
+				cheap := time.Duration(r.IntN(2)) * 50 * ms
+				if r.IntN(2) == 0 || step < 50 {
+					w := long(waiter(policy.Class(r.IntN(3)), fmt.Sprint("t", r.IntN(4))))
+					w.Handicap = cheap * time.Duration(run)
+					mustWait(t, l, now, w, endless)
+					continue
+				}
+				if ws := granted(l.Release(now, running)); len(ws) > 0 {
+					running = ws[0]
+					order[run] = append(order[run], running.Class.String()+running.Tenant)
+				} else if o := l.Offer(now, running, endless); !o.Granted {
+					t.Fatal("seat lost")
+				}
+			}
+			left := l.total
+			cfg.Price = policy.ByTokens
+			l.Configure(at(time.Second), cfg)
+			cfg.Price = policy.ByRequests
+			l.Configure(at(time.Second), cfg)
+			for range left {
+				running = granted(l.Release(at(time.Second), running))[0]
+			}
+		}
+		if fmt.Sprint(order[0]) != fmt.Sprint(order[1]) {
+			t.Fatalf("seed %d: with cheap ones %v, without %v", seed, order[1], order[0])
+		}
+	}
+}

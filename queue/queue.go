@@ -57,8 +57,9 @@
 // are not concerned.
 //
 // With policy.ByRequests every request costs 1 and a class is one FIFO over
-// its tenants, each by the arrival of its next in order: the literal three
-// FIFOs, 3:2:1 requests a round.
+// its tenants: the literal three FIFOs, 3:2:1 requests a round. The order inside
+// a flow is kept: who goes first there takes the place of its flow's first in
+// the FIFO and leaves it the own one, so that no other tenant is concerned.
 //
 // Each operation is O(log n) in the number of waiters and looks at each group
 // once; waiting allocates only the flow of a tenant that has none; a flow is

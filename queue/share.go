@@ -269,7 +269,7 @@ func (l *Line) share(c Config) {
 	change := func() {
 		l.regroup(s)
 		for ln := range l.lines {
-			ln.configure(c.Weights)
+			ln.configure(c.Weights, c.Price)
 		}
 		l.apportion(c.Seats, s)
 	}
