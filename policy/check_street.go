@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -97,7 +96,7 @@ func (d *decoder) checkClusters(p *Policy) {
 
 func (d *decoder) checkDots(p *Policy, at, name string) {
 	if p.Envoy.Watch.Metrics && strings.Contains(name, ".") {
-		d.failAt(at, name, "must have no dot: Envoy cuts the names of its statistics there; give alt_stat_name's name, or set envoy.watch.metrics: false")
+		d.failAt(at, name, "must have no dot: Envoy cuts the names of its statistics there; rename the cluster, or set envoy.watch.metrics: false")
 	}
 }
 
@@ -136,7 +135,7 @@ func (d *decoder) checkProtection(p *Policy) {
 	for _, drop := range protection.drops() {
 		if drop.share > 0 {
 			d.failAt("envoy.protection."+drop.key, formatRatio(drop.share),
-				listOf("cannot be dropped where weir serves no endpoints: use shedding: maintenance; without endpoints are", without, ""))
+				"cannot be dropped where weir serves no endpoints: use shedding: maintenance; without endpoints are "+some(without))
 			return
 		}
 	}
@@ -149,8 +148,10 @@ func (d *decoder) checkXDS(p *Policy) {
 		return
 	}
 	var names []string
+	there := make(map[string]bool)
 	for _, c := range p.protectedClusters() {
 		names = append(names, c.Name)
+		there[c.Name] = true
 	}
 	for i := range x.Nodes {
 		g := &x.Nodes[i]
@@ -165,8 +166,8 @@ func (d *decoder) checkXDS(p *Policy) {
 			d.failAt(at+".sans", g.SANs[0], "needs server.tls.clientCA: without it nobody shows a certificate")
 		}
 		for j, c := range g.Clusters {
-			if !slices.Contains(names, c) {
-				d.failAt(fmt.Sprintf("%s.clusters[%d]", at, j), c, listOf("no such cluster; the clusters are", names, "there are no clusters"))
+			if !there[c] {
+				d.failAt(fmt.Sprintf("%s.clusters[%d]", at, j), c, "no such cluster; the clusters are "+some(names))
 			}
 		}
 	}

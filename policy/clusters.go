@@ -63,28 +63,31 @@ func (p *Policy) protectedClusters() []Cluster {
 // mostRequests is what weir may have under way and waiting for a cluster. For
 // one that no pool has it is Envoy's default.
 func (p *Policy) mostRequests(cluster string) int64 {
-	var seats int64
-	pools := 0
-	for i := range p.Pools {
-		if pool := &p.Pools[i]; pool.Cluster == cluster {
-			pools++
-			seats += pool.mostSeats()
-		}
-	}
+	seats, line, pools := p.load(cluster)
 	if pools == 0 {
 		return 1024
 	}
-	line := p.Queue.Length.Max
-	for _, q := range p.profiles {
-		line = max(line, q.Queue.Length.Max)
-	}
-	return min(seats+int64(line), maxThreshold)
+	return min(seats+line, maxThreshold)
 }
 
-// mostSeats is what a pool's seats may come to.
-func (p *Pool) mostSeats() int64 {
-	if p.Adaptive != nil {
-		return p.Adaptive.Max
+// load is what the pools of a cluster may come to: their seats (the most of
+// adaptive ones), and the longest line of any profile.
+func (p *Policy) load(cluster string) (seats, line int64, pools int) {
+	for i := range p.Pools {
+		pool := &p.Pools[i]
+		if pool.Cluster != cluster {
+			continue
+		}
+		pools++
+		if pool.Adaptive != nil {
+			seats += pool.Adaptive.Max
+		} else {
+			seats += pool.Seats.Requests
+		}
 	}
-	return p.Seats.Requests
+	longest := p.Queue.Length.Max
+	for _, q := range p.profiles {
+		longest = max(longest, q.Queue.Length.Max)
+	}
+	return seats, int64(longest), pools
 }

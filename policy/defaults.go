@@ -193,6 +193,7 @@ const maxHold = 10 * time.Minute
 // as tests do, and returns it. Nothing may change it afterwards.
 func (p *Policy) Finish() *Policy {
 	p.index = newIndex(p)
+	p.index.clusters = p.protectedClusters()
 	p.cache = &effectiveCache{}
 	return p
 }

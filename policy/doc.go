@@ -4,7 +4,7 @@
 // A file is read strictly from its YAML node tree (YAML 1.2, yaml.org/spec):
 // an unknown key, a key written twice, a value without its unit or outside
 // its bounds is an error, and all errors come at once, each with its line.
-// Defaults are those of mechanisms Q1-Q9, P1-P3, V1, B1, B2, B4, B5, T7 and K2;
+// Defaults are those of mechanisms Q1-Q9, P1-P3, V1, B1-B5, B7-B10, T7 and K2;
 // every number is a field with a unit and bounds (docs/policy.md).
 //
 // Invariants:

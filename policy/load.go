@@ -98,7 +98,7 @@ func (p *Policy) seal() *Policy {
 	for _, q := range p.profiles {
 		q.Hash = p.Hash
 		q.index = newIndex(q)
-		q.index.clusters = p.index.clusters // which all profiles share
+		q.index.clusters = p.index.clusters
 	}
 	p.notes = notesOf(p)
 	return p

@@ -17,7 +17,7 @@ type index struct {
 	literal map[string][]*API      // templates without parameters, by path
 	routes  []route                // the others, most specific first
 
-	clusters []Cluster // by name
+	clusters []Cluster // by name; those of the base in profiles too
 }
 
 type modelGlob struct {
@@ -47,7 +47,6 @@ func newIndex(p *Policy) *index {
 	x.addTenants(p.Tenants)
 	x.addModels(p.Models)
 	x.addAPIs(p.APIs)
-	x.clusters = p.protectedClusters()
 	return x
 }
 

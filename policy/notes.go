@@ -21,6 +21,7 @@ func notesOf(p *Policy) []string {
 		}
 	}
 	notes = append(notes, seatNotes(p)...)
+	notes = append(notes, streetNotes(p)...)
 	for i := range p.Quotas {
 		f := p.Quotas[i].Match.Function
 		if f != "" && !slices.ContainsFunc(p.APIs, func(a API) bool { return fits(f, a.Function) }) {

@@ -18,6 +18,7 @@ func Report(p *Policy) string {
 	r.tenants(p)
 	r.seats(p)
 	r.quotas(p)
+	r.clusters(p)
 	for _, name := range p.ProfileNames() {
 		r.head("profile " + name + ": what differs")
 		r.profile(p, p.profiles[name])
@@ -204,6 +205,28 @@ func (r *report) quotas(p *Policy) {
 		q := &p.Quotas[i]
 		r.line("  %-20s for %s, %s: %s", q.Name, describeMatch(&q.Match), describeBy(q.By), describeLimits(q.Limits))
 	}
+}
+
+// clusters says what protection starts from, where the file speaks of it.
+func (r *report) clusters(p *Policy) {
+	if p.Envoy.XDS == nil && len(p.Envoy.Clusters) == 0 {
+		return
+	}
+	r.head("clusters of Envoy, with nothing wrong")
+	for _, c := range p.protected() {
+		r.line("  %-20s %s, %d connections, %d pending, %d requests, %s", c.Name, c.Protocol, c.MaxConnections, c.MaxPending, c.MaxRequests, describeRetries(&c))
+	}
+}
+
+func describeRetries(c *Cluster) string {
+	s := fmt.Sprintf("%d retries", c.MaxRetries)
+	if c.Budget > 0 {
+		s = fmt.Sprintf("retries of %s or %d", formatRatio(c.Budget), c.MinRetries)
+	}
+	if c.Endpoints != nil {
+		s += fmt.Sprintf(", endpoints of %d priorities", len(c.Endpoints.Priorities))
+	}
+	return s
 }
 
 func describeMatch(m *Match) string {

@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// streetNotes: what is protected in name only.
+func streetNotes(p *Policy) []string {
+	notes := clusterNotes(p)
+	if p.Server.Replicas > 1 && p.Breaker.Cascade.Bus == BusOff {
+		notes = append(notes, fmt.Sprintf("server.replicas is %d and breaker.cascade.bus is off: each weir learns of an open breaker by itself", p.Server.Replicas))
+	}
+	protection := &p.Envoy.Protection
+	if p.Envoy.XDS == nil {
+		if protection.HardDrop > 0 && !protection.Off { // softDrop is no more
+			notes = append(notes, "envoy.protection drops nothing: there is no envoy.xds to push it")
+		}
+		return notes
+	}
+	for i := range p.Envoy.XDS.Nodes {
+		for j := range i {
+			if g := &p.Envoy.XDS.Nodes[j]; g.ID == "" && g.Cluster == "" && len(g.SANs) == 0 {
+				notes = append(notes, fmt.Sprintf("envoy.xds.nodes %s gets nobody: %s before it takes every node", p.Envoy.XDS.Nodes[i].Name, g.Name))
+				break
+			}
+		}
+	}
+	if !isLoopback(p.Server.GRPC) && (p.Server.TLS == nil || p.Server.TLS.ClientCA == "") {
+		notes = append(notes, "envoy.xds is served to whoever reaches server.grpc, "+p.Server.GRPC+": set server.tls.clientCA, or use a socket")
+	}
+	return notes
+}
+
+// clusterNotes are on what envoy.clusters lists.
+func clusterNotes(p *Policy) []string {
+	var notes []string
+	note := func(c *Cluster, format string, args ...any) {
+		notes = append(notes, "cluster "+c.Name+": "+fmt.Sprintf(format, args...))
+	}
+	for i := range p.Envoy.Clusters {
+		c := &p.Envoy.Clusters[i]
+		seats, line, pools := p.load(c.Name)
+		switch {
+		case pools == 0 && c.Endpoints == nil:
+			note(c, "no pool has it and it has no endpoints: nothing protects it")
+		case pools > 0 && c.MaxRequests > 0 && c.MaxRequests < seats+line:
+			note(c, "maxRequests %d is below the %d seats of its pools and the %d places of the line: Envoy refuses what weir admits", c.MaxRequests, seats, line)
+		}
+		if c.Endpoints != nil && p.Envoy.XDS == nil {
+			note(c, "its endpoints are not served: there is no envoy.xds")
+		}
+	}
+	if p.Envoy.XDS != nil && p.Envoy.XDS.CDS {
+		for _, c := range p.protected() {
+			if c.Endpoints == nil {
+				note(&c, "envoy.xds.cds does not serve it: it has no endpoints")
+			}
+		}
+	}
+	return notes
+}
+
+// some lists names, the first few of many.
+func some(names []string) string {
+	const most = 8
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
