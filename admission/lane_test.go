@@ -102,8 +102,8 @@ func TestLaneDoesNotDecide(t *testing.T) {
 		}
 		off := p.Breaker
 		off.Off = true
-		b.Configure(off) // closes it
-		b.Configure(p.Breaker)
+		b.Configure(start, breaker.HTTP, off) // closes it
+		b.Configure(start, breaker.HTTP, p.Breaker)
 		for _, plan := range runs {
 			core.Done(start, plan, &End{Result: ResultFailed})
 		}

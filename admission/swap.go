@@ -83,7 +83,8 @@ func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool
 	}
 	if l.breaker == nil {
 		l.speeds = newSpeeds()
-		l.breaker = breaker.New(p.Breaker, rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
+		l.breaker = breaker.New(spec.Name, breaker.KindOf(spec.Protocol), p.BreakerOf(spec.Protocol), nil,
+			rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
 	}
 	l.next.Store(int64(never))
 	return l
@@ -91,7 +92,8 @@ func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool
 
 func (c *Core) reshape(now time.Time, l *pool, p *policy.Policy) []*Plan {
 	if c.echo == nil {
-		l.breaker.Configure(p.Breaker)
+		protocol := l.spec.Load().Protocol
+		l.breaker.Configure(now, breaker.KindOf(protocol), p.BreakerOf(protocol))
 	}
 	decided := c.resize(now, l, p)
 	c.finish(now, decided)

@@ -13,7 +13,7 @@ const (
 )
 
 // baseline is the usual rate of ends, an exponentially weighted mean over
-// time, for the dynamic threshold (B4). It is fed once a bucket.
+// time, for the dynamic threshold (B4). It is fed once a cell.
 type baseline struct {
 	bits atomic.Uint64 // of the rate, a float64; 0 = nothing seen
 
@@ -36,17 +36,22 @@ func (b *baseline) observe(now time.Time, qps float64) {
 }
 
 // factor is how much a threshold is loosened at this rate: 1 up to the
-// baseline, at most 2.
-func (b *baseline) factor(qps float64) float64 {
+// baseline, at most 2. Literal, it is below 1 under the baseline: at a tenth of
+// the usual rate, a tenth of the threshold.
+func (b *baseline) factor(qps float64, literal bool) float64 {
 	usual := b.qps()
 	if usual <= 0 {
 		return 1
 	}
-	return 1 + min(1, max(0, (qps-usual)/usual))
+	more := min(1, (qps-usual)/usual)
+	if !literal {
+		more = max(0, more)
+	}
+	return 1 + more
 }
 
-// loosened is a threshold times that factor, below 1; a threshold that is set
-// higher stays as it is.
-func loosened(threshold, factor float64) float64 {
-	return max(threshold, min(threshold*factor, maxThreshold))
+// moved is a threshold times that factor, below 1; a threshold that is set
+// higher than that is not raised.
+func moved(threshold, factor float64) float64 {
+	return min(threshold*factor, max(threshold, maxThreshold))
 }

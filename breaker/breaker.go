@@ -1,16 +1,19 @@
-// Package breaker is the fuse box: one circuit breaker per pool, which stops
-// sending requests to a model that fails, and lets them back step by step.
+// Package breaker is the fuse box: a circuit breaker for each pool and each
+// tenant, which stops sending requests to what fails, and lets them back step
+// by step; and the council, in which replicas tell each other of it.
 //
-// The machine (M. Nygard, Release It!, "Circuit Breaker"; mechanisms B1, B2,
-// B4-B6):
+// # The machine
+//
+// One machine for all kinds (M. Nygard, Release It!, "Circuit Breaker";
+// mechanisms B1, B2, B4-B7); a kind is the numbers that it runs by:
 //
 //	closed ──soft ratio──▶ soft ──hard ratio──▶ hard
-//	   │  └──hard ratio────────────────────────▶ │
+//	   │  └──hard ratio, GOAWAYs, overrun──────▶ │
 //	   │                    │ open time over     │ open time over
 //	   │                    ▼                    ▼
 //	   ◀──last step good── half-open ──a probe fails──▶ soft or hard, as before
 //
-// Closed, it counts the ends of requests in a window of ten buckets, so the
+// Closed, it counts the ends of requests in a window of ten cells, so the
 // window covers the last nine to ten tenths of its length. With MinRequests
 // ends in the window it opens at the soft level (class batch is shed,
 // standard degraded, critical admitted) or at the hard level (all shed). At
@@ -27,8 +30,28 @@
 // at least three good probes in all, the breaker is closed and starts to count
 // anew.
 //
-// Invariants: only the transitions drawn above; the ratio is within 0..1; a
-// closed breaker is read and fed without a lock.
+// Thresholds may follow the load (B4): at twice the usual rate they are twice
+// as high, at most 99 %. Literal, they also sink below the usual rate.
+//
+// A storm of GOAWAYs opens a gRPC breaker before anything fails (PreTrip, B7).
+// An operator may trip, reset and hold any breaker (hand.go). Tenants (B5, T2)
+// is the bounded set of tenants' breakers. What counts at all is one table
+// (Verdicts, B6; docs/reasons.md).
+//
+// # The council
+//
+// Every replica says what it thinks of each breaker (Opinion), with the ends
+// that it thinks so by; a Bus carries the words; Voice decides when to speak,
+// Council what follows (B3): a pool counts as open elsewhere while more than
+// half of the fresh words that rest on enough ends say so. One replica that is
+// cut off from a pool harms itself alone.
+//
+// # Invariants
+//
+// Only the transitions drawn above, but for an operator's and the policy's;
+// each goes to the Journal with its cause and figures. The ratio is within
+// 0..1. A closed breaker is read by one atomic load and fed without a lock.
+// Nothing here reads a clock, sleeps, logs or starts a goroutine.
 package breaker
 
 import "time"

@@ -9,21 +9,14 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-const (
-	jitter     = 0.2 // of the open time, on top
-	goodProbes = 3   // to close, in all
-	patience   = 6   // step lengths after which a step ends without a verdict
-
-	// B5: open times with progressive cool-down.
-	firstCoolDown = 30 * time.Second
-	nextCoolDown  = 5 * time.Minute
-)
-
-// Breaker is one pool's machine. Safe for concurrent use; reading a closed
-// breaker takes no lock. A now that lies before an earlier one is tolerated.
+// Breaker is the machine of one pool or one tenant. Safe for concurrent use;
+// reading a closed breaker is one atomic load, feeding it takes no lock. A now
+// that lies before an earlier one is tolerated.
 type Breaker struct {
-	settings atomic.Pointer[policy.Breaker]
-	phase    atomic.Pointer[phase]  // nil before anything happened: closed
+	name     string
+	journal  *Journal                // nil = none
+	profile  atomic.Pointer[profile] // the numbers it runs by
+	phase    atomic.Pointer[phase]
 	window   atomic.Pointer[window] // nil before the first end
 	baseline baseline
 
@@ -35,41 +28,63 @@ type Breaker struct {
 	good     int       // probes that ended well since half-open
 	out      int       // probes under way
 	coolDown time.Duration
+	retired  bool // dropped by its set: opens no more
 }
 
 // phase is a state with what Allow needs to know of it; immutable.
 type phase struct {
-	state State
-	level State // Soft or Hard: where it opened, and where a failing probe leads
-	since time.Time
-	until time.Time // open: when half-open begins
-	share float64   // half-open: of requests that become probes
+	state  State
+	level  State // Soft or Hard: where it opened, and where a failing probe leads
+	since  time.Time
+	until  time.Time // open: when half-open begins
+	share  float64   // half-open: of requests that become probes
+	spread float64   // dice of this open time, 0..1
+	storm  bool      // opened by B7 before anything had failed
+	hold   *hold     // nil = none
+
+	seen  figures // evidence: what opened it
+	cause Cause   // of the latest transition; 0 = none yet
+	by    string
 }
 
-// New makes a closed breaker; rng throws the half-open dice (B2) and the
-// jitter. It is used under the breaker's lock and must not be shared; nil is a
-// fixed seed.
-func New(c policy.Breaker, rng *rand.Rand) *Breaker {
+// figures are what a transition was decided by.
+type figures struct {
+	requests, failures int
+	limit              float64
+}
+
+// New makes a closed breaker. Its transitions go to the journal, nil = nowhere.
+// rng throws the half-open dice (B2) and the jitter; it is used under the
+// breaker's lock and must not be shared; nil is a fixed seed. A Tenant breaker
+// takes its thresholds and cool-downs from c.Tenant.
+func New(name string, kind Kind, c policy.Breaker, journal *Journal, rng *rand.Rand) *Breaker {
 	if rng == nil {
 		rng = rand.New(rand.NewPCG(1, 2))
 	}
-	b := &Breaker{rng: rng}
-	b.settings.Store(&c)
+	b := &Breaker{name: name, journal: journal, rng: rng}
+	b.profile.Store(profileOf(kind, c))
 	b.phase.Store(&phase{})
 	return b
 }
 
-// Configure changes the numbers; the state stays, but for a breaker that is
-// switched off: it is closed. A new Window starts to count anew.
-func (b *Breaker) Configure(c policy.Breaker) {
+// Name is the pool's or tenant's.
+func (b *Breaker) Name() string { return b.name }
+
+// Configure changes the kind and the numbers; the state stays, but for a
+// breaker that is switched off: it is closed. A new Window starts to count
+// anew.
+func (b *Breaker) Configure(now time.Time, kind Kind, c policy.Breaker) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old := b.settings.Swap(&c)
-	if c.Window != old.Window {
+	next := profileOf(kind, c)
+	old := b.profile.Swap(next)
+	if next.Window != old.Window {
 		b.window.Store(nil)
 	}
-	if c.Off {
-		b.phase.Store(&phase{})
+	if p := b.phase.Load(); next.Off && (p.state != Closed || p.hold != nil) {
+		b.enter(now, &phase{since: now, cause: ByPolicy}, b.figures(now))
+	}
+	if next.Off {
 		b.window.Store(nil)
 	}
 }
@@ -81,8 +96,8 @@ func (b *Breaker) Allow(now time.Time, class policy.Class) Verdict {
 	if p.state == Closed {
 		return Verdict{}
 	}
-	if p.state != HalfOpen && now.Before(p.until) && !now.Before(p.since) {
-		return p.held(class, p.until.Sub(now))
+	if p.state != HalfOpen && (now.Before(p.until) && !now.Before(p.since) || p.held(now)) {
+		return p.shed(class, b.left(p, now))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,9 +110,9 @@ func (b *Breaker) Allow(now time.Time, class policy.Class) Verdict {
 			b.out++
 			return Verdict{Probe: true, State: HalfOpen}
 		}
-		return p.held(class, b.stepLeft(now))
+		return p.shed(class, b.stepLeft(now, p))
 	}
-	return p.held(class, p.until.Sub(now))
+	return p.shed(class, b.left(p, now))
 }
 
 // Peek is what Allow would say, without taking a probe: where dice decide it
@@ -107,14 +122,14 @@ func (b *Breaker) Peek(now time.Time, class policy.Class) Verdict {
 	switch {
 	case p.state == Closed:
 		return Verdict{}
-	case p.state == HalfOpen || !now.Before(p.until):
+	case p.state == HalfOpen || !now.Before(p.until) && !p.held(now):
 		return Verdict{State: HalfOpen}
 	}
-	return p.held(class, min(p.until.Sub(now), p.until.Sub(p.since)))
+	return p.shed(class, min(b.left(p, now), max(p.until.Sub(p.since), b.left(p, p.since))))
 }
 
-// held is the verdict on a request that is no probe while not closed.
-func (p *phase) held(class policy.Class, retryAfter time.Duration) Verdict {
+// shed is the verdict on a request that is no probe while not closed.
+func (p *phase) shed(class policy.Class, retryAfter time.Duration) Verdict {
 	v := Verdict{State: p.state}
 	switch {
 	case p.level == Hard || class >= policy.Batch:
@@ -125,11 +140,25 @@ func (p *phase) held(class policy.Class, retryAfter time.Duration) Verdict {
 	return v
 }
 
+// left is the time until an open breaker may admit. Of one that is held until
+// it is reset nobody knows: an open time is as good as any other hint.
+func (b *Breaker) left(p *phase, now time.Time) time.Duration {
+	d := p.until.Sub(now)
+	switch {
+	case !p.held(now):
+	case p.hold.until.IsZero():
+		d = max(d, b.profile.Load().Open)
+	default:
+		d = max(d, p.hold.until.Sub(now))
+	}
+	return d
+}
+
 // Record counts one end (B6): failed or not, and whether it was a probe.
 // What the caller did, client cancels and unknown ends are not recorded; a
 // probe that ends so must be given back with Forget.
 func (b *Breaker) Record(now time.Time, failed, probe bool) {
-	s := b.settings.Load()
+	s := b.profile.Load()
 	if s.Off {
 		return
 	}
@@ -141,16 +170,23 @@ func (b *Breaker) Record(now time.Time, failed, probe bool) {
 		return // admitted under another state: says nothing of this one
 	}
 	w := b.counting(now, s)
-	if fresh := w.add(now, failed); fresh && w.whole(now) {
-		b.baseline.observe(now, w.rate(now))
+	e := w.epoch(now)
+	cell, fresh := w.add(e, failed)
+	if fresh && w.whole(now) {
+		total, _ := w.sum(e)
+		b.baseline.observe(now, w.rate(now, total))
 	}
-	if b.level(w, now, s) > p.state {
+	if w.clean(e) || p.held(now) {
+		return
+	}
+	total, fails := w.with(e, cell)
+	if level, _ := b.asks(w, now, s, total, fails); level > p.state {
 		b.trip(now)
 	}
 }
 
 // counting is the window, made at the first end.
-func (b *Breaker) counting(now time.Time, s *policy.Breaker) *window {
+func (b *Breaker) counting(now time.Time, s *profile) *window {
 	for {
 		if w := b.window.Load(); w != nil {
 			return w
@@ -159,25 +195,25 @@ func (b *Breaker) counting(now time.Time, s *policy.Breaker) *window {
 	}
 }
 
-// level is the state that the window's ratio asks for: Closed, Soft or Hard.
-func (b *Breaker) level(w *window, now time.Time, s *policy.Breaker) State {
-	total, fails := w.sum(now)
+// asks is the state that the ratio in a window asks for: Closed, Soft or Hard,
+// and the threshold that was reached.
+func (b *Breaker) asks(w *window, now time.Time, s *profile, total, fails int) (level State, limit float64) {
 	if fails == 0 || total < s.MinRequests {
-		return Closed
+		return Closed, 0
 	}
 	soft, hard := float64(s.Soft), float64(s.Hard)
 	if s.DynamicThreshold {
-		f := b.baseline.factor(w.rate(now))
-		soft, hard = loosened(soft, f), loosened(hard, f)
+		by := b.baseline.factor(w.rate(now, total), s.DynamicLiteral)
+		soft, hard = moved(soft, by), moved(hard, by)
 	}
 	const eps = 1e-9 // 0.55*20 is a little more than 11
 	switch n := float64(total); {
 	case float64(fails) >= hard*n-eps:
-		return Hard
+		return Hard, hard
 	case float64(fails) >= soft*n-eps:
-		return Soft
+		return Soft, soft
 	}
-	return Closed
+	return Closed, 0
 }
 
 // trip opens a closed breaker, or a soft one harder, if the window still says
@@ -185,182 +221,55 @@ func (b *Breaker) level(w *window, now time.Time, s *policy.Breaker) State {
 func (b *Breaker) trip(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p, w, s := b.phase.Load(), b.window.Load(), b.settings.Load()
-	if w == nil || s.Off || p.state != Closed && p.state != Soft {
+	p, w, s := b.phase.Load(), b.window.Load(), b.profile.Load()
+	if w == nil || s.Off || b.retired || p.held(now) || p.state != Closed && p.state != Soft {
 		return
 	}
-	level := b.level(w, now, s)
+	seen := b.figures(now)
+	var level State
+	level, seen.limit = b.asks(w, now, s, seen.requests, seen.failures)
 	if level <= p.state {
 		return
 	}
 	if p.state == Closed {
-		b.coolDown = firstOf(s, b.coolDown, now.Sub(p.since))
+		b.coolDown = s.again(b.coolDown, now.Sub(p.since))
 	}
-	b.open(now, level)
+	b.open(now, &phase{level: level, seen: seen, cause: ByRatio}, b.coolDown, seen)
 }
 
-// firstOf is the open time of a breaker that was closed for some time after
-// its last one. With progressive cool-down, opening again before it has been
-// closed for as long as it was open is re-opening.
-func firstOf(s *policy.Breaker, last, closed time.Duration) time.Duration {
-	switch {
-	case !s.Progressive:
-		return s.Open
-	case last > 0 && closed < last:
-		return nextCoolDown
-	}
-	return firstCoolDown
+// open begins an open time, with its jitter on top, at the level that p says.
+// The caller holds the lock.
+func (b *Breaker) open(now time.Time, p *phase, d time.Duration, seen figures) {
+	p.spread = b.rng.Float64()
+	p.state, p.since, p.until = p.level, now, now.Add(p.jittered(d))
+	b.enter(now, p, seen)
 }
 
-// open begins an open time at the given level. The caller holds the lock.
-func (b *Breaker) open(now time.Time, level State) {
-	d := b.coolDown + time.Duration(float64(b.coolDown)*jitter*b.rng.Float64())
-	b.phase.Store(&phase{state: level, level: level, since: now, until: now.Add(d)})
+// jittered is a time with this open time's jitter on top.
+func (p *phase) jittered(d time.Duration) time.Duration {
+	return d + time.Duration(float64(d)*jitter*p.spread)
 }
 
-// catchUp makes the transitions that time alone brings. The caller holds the
-// lock.
-func (b *Breaker) catchUp(now time.Time) *phase {
-	p := b.phase.Load()
-	switch p.state {
-	case Closed:
-		return p
-	case Soft, Hard:
-		if now.Before(p.since) { // the clock went back: the open time starts now
-			q := *p
-			q.since, q.until = now, now.Add(p.until.Sub(p.since))
-			b.phase.Store(&q)
-			return &q
-		}
-		if now.Before(p.until) {
-			return p
-		}
-		b.step, b.stepped, b.stepGood, b.good = 0, now, 0, 0
-		p = &phase{state: HalfOpen, level: p.level, since: now, share: b.share(0)}
-		b.phase.Store(p)
-		return p
+// enter makes p the present phase and notes the transition. The caller holds
+// the lock.
+func (b *Breaker) enter(now time.Time, p *phase, seen figures) {
+	old := b.phase.Swap(p)
+	t := Transition{
+		Breaker: b.name, Kind: b.profile.Load().kind, From: old.state, To: p.state, At: now, Cause: p.cause,
+		Requests: seen.requests, Failures: seen.failures, Limit: seen.limit, By: p.by,
 	}
-	return b.release(now, p)
+	if p.state == Soft || p.state == Hard {
+		t.Open = p.until.Sub(now)
+	}
+	if b.journal != nil {
+		b.journal.Add(t)
+	}
 }
 
-// release goes up the ladder of a half-open breaker as far as time and probes
-// allow: one step a call, so that a quiet time does not jump to the top.
-func (b *Breaker) release(now time.Time, p *phase) *phase {
-	s := b.settings.Load()
-	if now.Before(b.stepped) {
-		b.stepped = now
-	}
-	lasted := now.Sub(b.stepped)
-	judged := b.stepGood > 0 || b.out == 0 || lasted >= patience*s.ReleaseStep
-	if lasted < s.ReleaseStep || !judged {
-		return p
-	}
-	q := &phase{state: HalfOpen, level: p.level, since: p.since}
-	if b.share(b.step) >= 1 || b.share(b.step+1) == 0 {
-		if b.good < goodProbes {
-			return p
-		}
-		q = &phase{since: now}
-		b.window.Store(nil)
-	} else {
-		b.step++
-		b.stepped, b.stepGood = now, 0
-		q.share = b.share(b.step)
-	}
-	b.phase.Store(q)
-	return q
-}
-
-// share is a step of the ladder: Probes first, then what of Release is more
-// than the step before; 0 above the top.
-func (b *Breaker) share(step int) float64 {
-	s := b.settings.Load()
-	last := float64(s.Probes)
-	if step == 0 {
-		return last
-	}
-	for _, r := range s.Release {
-		if float64(r) <= last {
-			continue
-		}
-		last = float64(r)
-		if step--; step == 0 {
-			return last
-		}
-	}
-	return 0
-}
-
-// stepLeft is the time until the next step may begin.
-func (b *Breaker) stepLeft(now time.Time) time.Duration {
-	s := b.settings.Load().ReleaseStep
-	if left := s - now.Sub(b.stepped); left > 0 {
-		return left
-	}
-	return s
-}
-
-// recordProbe takes a probe's verdict; false if it decides nothing any more
-// because the breaker is closed by now.
-func (b *Breaker) recordProbe(now time.Time, failed bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.out = max(0, b.out-1)
-	p := b.phase.Load()
-	if p.state != HalfOpen {
-		return p.state != Closed
-	}
-	if failed {
-		s := b.settings.Load()
-		b.coolDown = s.Open
-		if s.Progressive {
-			b.coolDown = nextCoolDown
-		}
-		b.open(now, p.level)
-		return true
-	}
-	b.good++
-	b.stepGood++
-	b.release(now, p)
-	return true
-}
-
-// Forget gives a probe back without a verdict.
-func (b *Breaker) Forget(now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.out = max(0, b.out-1)
-	b.catchUp(now)
-}
-
-// View is a picture for metrics and /debug; no lock on the reader's side.
-func (b *Breaker) View(now time.Time) View {
-	p := b.phase.Load()
-	v := View{State: p.state, Since: p.since}
-	switch {
-	case p.state == Closed:
-		v.Release = 1
-	case p.state == HalfOpen:
-		v.Release = p.share
-	case !now.Before(p.until):
-		v.State, v.Since, v.Release = HalfOpen, p.until, b.share(0)
-	}
-	s := b.settings.Load()
+// figures are those of the window.
+func (b *Breaker) figures(now time.Time) (f figures) {
 	if w := b.window.Load(); w != nil {
-		v.Requests, v.Failures = w.sum(now)
+		f.requests, f.failures = w.sum(w.epoch(now))
 	}
-	if v.Requests > 0 && v.Requests >= s.MinRequests {
-		v.Ratio = float64(v.Failures) / float64(v.Requests)
-	}
-	return v
-}
-
-// View is a picture of a breaker.
-type View struct {
-	State    State
-	Since    time.Time // zero if it has been closed from the start
-	Requests int       // in the window
-	Failures int       // in the window
-	Ratio    float64   // 0 when below MinRequests
-	Release  float64   // share admitted while half-open, else 1 or 0
+	return f
 }

@@ -27,6 +27,9 @@ func defaults() policy.Breaker {
 
 func dice(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }
 
+// newHTTP is the breaker of a pool that speaks HTTP, with no journal.
+func newHTTP(c policy.Breaker, rng *rand.Rand) *Breaker { return New("pool", HTTP, c, nil, rng) }
+
 // record counts ends at one instant: failures first.
 func record(b *Breaker, now time.Time, failed, good int) {
 	for i := range failed + good {
@@ -57,7 +60,7 @@ func TestOpensAtRatio(t *testing.T) {
 		{"10 of 20 is 50 %", 10, 10, Hard},
 		{"10 of 2000 is 0.5 %", 10, 1990, Closed},
 	} {
-		b := New(defaults(), dice(1))
+		b := newHTTP(defaults(), dice(1))
 		// Good ones first: the ratio rises to its end value.
 		record(b, at(0), 0, c.good)
 		record(b, at(0), c.failed, 0)
@@ -73,7 +76,7 @@ func TestThresholdIsExact(t *testing.T) {
 	for pct := 1; pct <= 99; pct++ {
 		c.Hard, c.Soft, c.MinRequests = policy.Ratio(float64(pct)/100), 1, 100
 		for _, n := range []int{pct - 1, pct} {
-			b := New(c, dice(1))
+			b := newHTTP(c, dice(1))
 			record(b, at(0), 0, 100-n)
 			record(b, at(0), n, 0)
 			want := Closed
@@ -87,7 +90,7 @@ func TestThresholdIsExact(t *testing.T) {
 
 // B1: what each level does to each class.
 func TestLevels(t *testing.T) {
-	soft, hard := New(defaults(), dice(1)), New(defaults(), dice(1))
+	soft, hard := newHTTP(defaults(), dice(1)), newHTTP(defaults(), dice(1))
 	record(soft, at(0), 0, 14)
 	record(soft, at(0), 6, 0)
 	record(hard, at(0), 20, 0)
@@ -115,7 +118,7 @@ func TestLevels(t *testing.T) {
 // B1: the window rolls: one failure a minute for an hour stays closed, and old
 // good ends do not hide new failures.
 func TestWindowRolls(t *testing.T) {
-	b := New(defaults(), dice(1))
+	b := newHTTP(defaults(), dice(1))
 	for m := range 60 {
 		b.Record(at(time.Duration(m)*time.Minute), true, false)
 	}
@@ -129,7 +132,7 @@ func TestWindowRolls(t *testing.T) {
 
 // A soft breaker still counts, and opens harder, once.
 func TestSoftBecomesHard(t *testing.T) {
-	b := New(defaults(), dice(1))
+	b := newHTTP(defaults(), dice(1))
 	record(b, at(0), 0, 14)
 	record(b, at(0), 6, 0)
 	wantState(t, b, at(0), Soft)
@@ -145,7 +148,7 @@ func TestDynamicThreshold(t *testing.T) {
 	run := func(dynamic bool, perSecond int) (highest State) {
 		c := defaults()
 		c.DynamicThreshold = dynamic
-		b := New(c, dice(1))
+		b := newHTTP(c, dice(1))
 		for s := range 600 { // usual: 10 a second
 			record(b, at(time.Duration(s)*sec), 0, 10)
 		}
@@ -165,10 +168,10 @@ func TestDynamicThreshold(t *testing.T) {
 	if s := run(true, 10); s == Closed { // at the usual rate nothing is loosened
 		t.Errorf("usual rate: %v", s)
 	}
-	if f := loosened(0.6, 2); f != 0.99 {
+	if f := moved(0.6, 2); f != 0.99 {
 		t.Errorf("0.6 doubled = %v, want the cap", f)
 	}
-	if f := loosened(1, 2); f != 1 {
+	if f := moved(1, 2); f != 1 {
 		t.Errorf("a threshold of 1 = %v, want it as set", f)
 	}
 }
@@ -176,13 +179,13 @@ func TestDynamicThreshold(t *testing.T) {
 // Whatever rates come, the factor stays within 1..2.
 func TestBaselineBounds(t *testing.T) {
 	var b baseline
-	if f := b.factor(1e300); f != 1 {
+	if f := b.factor(1e300, false); f != 1 {
 		t.Fatalf("no baseline: %v", f)
 	}
 	r := dice(5)
 	for i := range 10000 {
 		b.observe(at(time.Duration(r.IntN(i+1))*sec), r.Float64()*1e6) // goes back too
-		if f := b.factor(r.ExpFloat64() * 1e6); f < 1 || f > 2 {
+		if f := b.factor(r.ExpFloat64() * 1e6, false); f < 1 || f > 2 {
 			t.Fatalf("factor %v", f)
 		}
 	}
@@ -190,7 +193,7 @@ func TestBaselineBounds(t *testing.T) {
 
 // A clock that goes back neither panics nor keeps the breaker open for longer.
 func TestClockGoesBack(t *testing.T) {
-	b := New(defaults(), dice(1))
+	b := newHTTP(defaults(), dice(1))
 	record(b, at(time.Hour), 20, 0)
 	v := b.Allow(at(0), policy.Critical)
 	if v.Action != Shed || v.RetryAfter < 5*sec || v.RetryAfter > 6*sec {
@@ -206,7 +209,7 @@ func TestConfigure(t *testing.T) {
 	b := opened(t, defaults(), 1)
 	c := defaults()
 	c.Open, c.Probes = time.Hour, 0.5
-	b.Configure(c)
+	b.Configure(at(6*sec), HTTP, c)
 	wantState(t, b, at(1*sec), Hard)
 	if v := b.Allow(at(6*sec), policy.Critical); v.State != HalfOpen {
 		t.Fatalf("open time of before: %+v", v)
@@ -215,7 +218,7 @@ func TestConfigure(t *testing.T) {
 		t.Fatalf("new share: %+v", v)
 	}
 	c.Off = true
-	b.Configure(c)
+	b.Configure(at(6*sec), HTTP, c)
 	record(b, at(7*sec), 100, 0)
 	if v := b.Allow(at(7*sec), policy.Batch); v != (Verdict{}) {
 		t.Fatalf("off: %+v", v)

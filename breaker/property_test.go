@@ -16,7 +16,7 @@ type model struct {
 	state    State
 	level    State
 	until    time.Duration
-	base     time.Duration // of the window's buckets
+	base     time.Duration // of the window's cells
 	ends     []end
 	step     int
 	stepped  time.Duration
@@ -30,13 +30,13 @@ type end struct {
 	failed bool
 }
 
-func (m *model) bucket(t time.Duration) int { return int((t - m.base) / (m.c.Window / buckets)) }
+func (m *model) bucket(t time.Duration) int { return int((t - m.base) / (m.c.Window / cells)) }
 
 // asks is the level that the window asks for.
 func (m *model) asks(now time.Duration) State {
 	total, fails := 0, 0
 	for _, e := range m.ends {
-		if m.bucket(now)-m.bucket(e.at) < buckets {
+		if m.bucket(now)-m.bucket(e.at) < cells {
 			total++
 			if e.failed {
 				fails++
@@ -92,7 +92,7 @@ func breakerIsItsModel(t *rapid.T) {
 	c := defaults()
 	c.MinRequests = rapid.IntRange(1, 6).Draw(t, "min")
 	c.Release = c.Release[:rapid.IntRange(1, 4).Draw(t, "ladder")]
-	b, m := New(c, dice(rapid.Uint64().Draw(t, "seed"))), &model{c: c}
+	b, m := newHTTP(c, dice(rapid.Uint64().Draw(t, "seed"))), &model{c: c}
 	var now time.Duration
 	last := Closed
 	opened := func() { // the open time is within its bounds

@@ -10,7 +10,7 @@ import (
 // opened is a breaker that opened hard at the epoch.
 func opened(t *testing.T, c policy.Breaker, seed uint64) *Breaker {
 	t.Helper()
-	b := New(c, dice(seed))
+	b := newHTTP(c, dice(seed))
 	record(b, at(0), 20, 0)
 	wantState(t, b, at(0), Hard)
 	return b
@@ -131,7 +131,7 @@ func TestHangingProbe(t *testing.T) {
 // B1: at the soft level too it recovers by B2; critical goes on, and is a probe
 // by the same dice.
 func TestSoftRecovers(t *testing.T) {
-	b := New(defaults(), dice(3))
+	b := newHTTP(defaults(), dice(3))
 	record(b, at(0), 0, 14)
 	record(b, at(0), 6, 0)
 	var probes, others int

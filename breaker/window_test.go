@@ -9,7 +9,7 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// The ring of buckets counts what a list of ends counts, through quiet times
+// The ring of cells counts what a list of ends counts, through quiet times
 // of any length.
 func TestWindowIsItsModel(t *testing.T) {
 	for seed := range uint64(20) {
@@ -21,15 +21,15 @@ func TestWindowIsItsModel(t *testing.T) {
 			if r.IntN(3) == 0 {
 				now += time.Duration(r.Int64N(int64(sec) << r.IntN(6)))
 			}
-			w.add(at(now), r.IntN(2) == 0)
+			w.add(w.epoch(at(now)), r.IntN(2) == 0)
 			ends = append(ends, now)
 			want := 0
 			for _, e := range ends {
-				if now/sec-e/sec < buckets {
+				if now/sec-e/sec < cells {
 					want++
 				}
 			}
-			if got, fails := w.sum(at(now)); got != want || fails > got {
+			if got, fails := w.sum(w.epoch(at(now))); got != want || fails > got {
 				t.Fatalf("seed %d at %v: %d ends (%d failed), want %d", seed, now, got, fails, want)
 			}
 		}
@@ -41,12 +41,12 @@ func TestWindowIsItsModel(t *testing.T) {
 func TestWindowWraps(t *testing.T) {
 	w := newWindow(at(0), 10*sec)
 	around := time.Duration(epochMask) * sec
-	w.add(at(around-2*sec), true)
-	w.add(at(around+2*sec), true)
-	if total, _ := w.sum(at(around + 3*sec)); total != 2 {
+	w.add(w.epoch(at(around-2*sec)), true)
+	w.add(w.epoch(at(around+2*sec)), true)
+	if total, _ := w.sum(w.epoch(at(around + 3*sec))); total != 2 {
 		t.Fatalf("%d ends around the wrap, want 2", total)
 	}
-	if total, _ := w.sum(at(around + 20*sec)); total != 0 {
+	if total, _ := w.sum(w.epoch(at(around + 20*sec))); total != 0 {
 		t.Fatalf("%d ends after it, want 0", total)
 	}
 }
@@ -54,12 +54,12 @@ func TestWindowWraps(t *testing.T) {
 // A bucket that is full stays full and keeps its neighbours.
 func TestWindowSaturates(t *testing.T) {
 	w := newWindow(at(0), 10*sec)
-	w.add(at(0), true)
-	b := &w.ring[w.epoch(at(0))%buckets]
-	epoch, _, _ := unpack(b.Load())
+	w.add(w.epoch(at(0)), true)
+	b := &w.ring[w.epoch(at(0))%cells]
+	epoch := b.Load() >> (2 * countBits)
 	b.Store(epoch<<(2*countBits) | countMax<<countBits | countMax)
-	w.add(at(0), true)
-	if total, fails := w.sum(at(0)); total != countMax || fails != countMax {
+	w.add(w.epoch(at(0)), true)
+	if total, fails := w.sum(w.epoch(at(0))); total != countMax || fails != countMax {
 		t.Fatalf("%d of %d", fails, total)
 	}
 }
@@ -70,13 +70,13 @@ func TestConcurrentUse(t *testing.T) {
 	w := newWindow(at(0), 10*sec)
 	c := defaults()
 	c.Open, c.ReleaseStep = 10*ms, ms
-	b := New(c, dice(1))
+	b := newHTTP(c, dice(1))
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 1))
 			for i := range 5000 {
-				w.add(at(time.Duration(i)*ms), i%2 == 0)
+				w.add(w.epoch(at(time.Duration(i)*ms)), i%2 == 0)
 				now := at(time.Duration(i) * ms)
 				v := b.Allow(now, policy.Class(i%3))
 				switch {
@@ -94,7 +94,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if total, fails := w.sum(at(5 * sec)); total != 40000 || fails != 20000 {
+	if total, fails := w.sum(w.epoch(at(5 * sec))); total != 40000 || fails != 20000 {
 		t.Fatalf("%d of %d, want 20000 of 40000", fails, total)
 	}
 	if b.out != 0 {

@@ -78,12 +78,14 @@ func (b *Bus) Listen(ctx context.Context, heard func(breaker.Opinion), down func
 }
 
 // next takes a word out of the pigeon-hole; cut says whether the bus is cut
-// off now. What comes meanwhile stays in the hole, and when the bus is back
-// all that stands goes in again.
+// off now. What comes meanwhile is lost, and when the bus is back all that
+// stands goes into the hole.
 func (b *Bus) next(l *listener, before bool) (o breaker.Opinion, some, cut bool) {
 	b.board.mu.Lock()
 	defer b.board.mu.Unlock()
 	if b.cut {
+		l.order = nil
+		clear(l.waiting)
 		return o, false, true
 	}
 	if before {
