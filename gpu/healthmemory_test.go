@@ -2,6 +2,7 @@ package gpu_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -138,4 +139,67 @@ func TestFaultMovesWithItsCard(t *testing.T) {
 	twice := once.heir(once.g, map[string]string{"agent": "agent"}, nil, agent)
 	twice.capacity("after two reloads without a look", 0.75)
 	twice.lookBy("agent").capacity("and a look", 0.75)
+}
+
+// FuzzInherit: whatever gauges follow each other, each card is known once,
+// capacity stays in 0..1, and what is inherited is as it was.
+func FuzzInherit(f *testing.F) {
+	f.Add(uint64(1), uint64(200))
+	f.Fuzz(func(t *testing.T, seed, n uint64) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		names := []string{"a", "b", "c"}
+		fresh := func() *gpu.Gauge {
+			var sources []gpu.SourceInfo
+			for _, name := range names {
+				if rng.IntN(2) == 0 {
+					sources = append(sources, gpu.SourceInfo{Name: name, Every: every, Engine: name == "c"})
+				}
+			}
+			return newGauge(faulty(time.Minute), sources...)
+		}
+		pools := []*gpu.Gauge{fresh(), fresh()}
+		now := t0
+		for range n % 300 {
+			now = now.Add(time.Second)
+			at := rng.IntN(2)
+			if rng.IntN(8) == 0 {
+				same := map[string]string{}
+				for range rng.IntN(3) {
+					same[names[rng.IntN(3)]] = names[rng.IntN(3)]
+				}
+				next := fresh()
+				next.Inherit(pools[at], same, pools[1-at])
+				was := map[string]gpu.CardState{}
+				for _, c := range pools[at].Reading().Cards() {
+					was[c.ID] = c
+				}
+				for _, c := range next.Reading().Cards() {
+					if w, ok := was[c.ID]; !ok || c.Health != w.Health || c.Reason != w.Reason || !c.Since.Equal(w.Since) {
+						t.Fatalf("%+v is inherited as %+v", w, c)
+					}
+				}
+				pools[at] = next
+			}
+			s := gpu.Sample{Source: names[rng.IntN(3)], At: now}
+			for range rng.IntN(4) {
+				c := gpu.Card{ID: []string{"x", "y", "z"}[rng.IntN(3)], Util: gpu.Some(0.5), XID: gpu.Value{V: float64(rng.IntN(2) * 79), OK: rng.IntN(2) == 0}}
+				if rng.IntN(2) == 0 {
+					c.XIDAt = now.Add(-time.Duration(rng.IntN(100)) * time.Second)
+				}
+				s.Cards = append(s.Cards, c)
+			}
+			g := pools[at]
+			g.Observe(s)
+			seen := map[string]bool{}
+			for _, c := range g.Reading().Cards() {
+				if seen[c.ID] || (c.Reason == "") != (c.Health == gpu.Healthy) {
+					t.Fatalf("card %+v, twice: %v", c, seen[c.ID])
+				}
+				seen[c.ID] = true
+			}
+			if v := g.Reading().Capacity(now); !(v >= 0 && v <= 1) {
+				t.Fatalf("capacity %v", v)
+			}
+		}
+	})
 }
