@@ -115,6 +115,7 @@ func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time
 	if !full {
 		return 0, 0, false
 	}
+	p.seeRights(false)
 	return l.turnedAway(now, p, offered.Refusal), offered.Hint, true
 }
 
@@ -182,8 +183,10 @@ func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, t
 	offered := l.line.Offer(now, &p.waiter, b)
 	switch {
 	case offered.Refusal != queue.Taken:
+		p.seeRights(false)
 		return Refused, l.turnedAway(now, p, offered.Refusal), offered.Hint
 	case offered.Granted:
+		p.seeRights(true)
 		l.take(now, p, &p.waiter)
 		return Entered, p.entry(), 0
 	case !c.hold(p):
@@ -194,6 +197,7 @@ func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, t
 	}
 	l.waiting.Add(1)
 	c.seeGauge(now, p)
+	p.seeRights(false)
 	p.step(RoomQueue, "position", float64(offered.Position), float64(b.Length), true)
 	return InTheLine, Queued, 0
 }

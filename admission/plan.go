@@ -97,6 +97,21 @@ func (p *Plan) spread(hint time.Duration) time.Duration {
 	return hint + time.Duration(p.pool.dice()*jitter*float64(hint))
 }
 
+// seeRights leaves in the trail that the request claimed a booking, with the
+// seconds since it was first refused, of the longest hint and grace there are
+// (Q5), and, where it has no seat yet, the seats that its tier holds, of those
+// that it is guaranteed: below that, the next freed ones are the tier's (P9).
+// The pool's lock is held.
+func (p *Plan) seeRights(seated bool) {
+	r, b := p.pool.line.Rights(&p.waiter), &p.Request.Policy.RetryAfter
+	if r.Credit > 0 {
+		p.step(RoomQueue, "booking", r.Credit.Seconds(), (b.Max + b.Grace).Seconds(), true)
+	}
+	if r.Tiers && !seated {
+		p.step(RoomQueue, "tier_share", float64(r.Tier.Used.Requests), float64(r.Tier.Seats.Requests), r.Tier.Used.Requests < r.Tier.Seats.Requests)
+	}
+}
+
 // step records what a room saw.
 func (p *Plan) step(room Room, what string, observed, limit float64, ok bool) {
 	t := &p.Decision.Trail

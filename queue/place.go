@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/weirproxy/weir/policy"
+import (
+	"time"
+
+	"github.com/weirproxy/weir/policy"
+)
 
 // waitingBy is how many of a tenant wait in a class.
 func (l *Line) waitingBy(c policy.Class, tenant string) int {
@@ -49,6 +53,19 @@ func (l *Line) place(w *Waiter) int {
 		turn = min(turn, quick)
 	}
 	return red + turn
+}
+
+// Rights are what a waiter has beside its turn.
+type Rights struct {
+	Tiers  bool          // the seats are shared by tiers (P9)
+	Tier   Part          // the share of its tier as it stands; the waiter itself may be among those who wait
+	Credit time.Duration // it came back in its slot: so long ago it was refused first (Q5); 0 = no slot was claimed
+}
+
+// Rights are those of w, which the line took or refused.
+func (l *Line) Rights(w *Waiter) Rights {
+	g := l.groupOf(w)
+	return Rights{Tiers: len(l.groups) > 1, Tier: g.picture(g.len()), Credit: max(0, w.since-w.came)}
 }
 
 // ahead is how many of those who wait go before the n-th of another, by the
