@@ -10,7 +10,8 @@ type Card struct {
 	Index    string // on its host
 	Instance string // MIG instance; "" = the whole GPU
 	Slices   int    // compute slices of a MIG instance; 0 = not known, or the whole GPU
-	Endpoint string // the model endpoint that it serves; "" = not known
+
+	Endpoints Endpoints // the model endpoints that it serves
 
 	Util         Value // utilisation
 	Active       Value // time that its engines were active (profiling)

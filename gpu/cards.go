@@ -268,15 +268,14 @@ func (r *Reading) Endpoints(now time.Time) []Endpoint {
 	r.cardsAt(now, func(c *chunk) {
 		for i := range c.cards {
 			s := &c.cards[i]
-			if s.Endpoint == "" {
-				continue
-			}
-			at, known := slices.BinarySearchFunc(all, s.Endpoint, func(e Endpoint, name string) int { return strings.Compare(e.Name, name) })
-			if !known {
-				all = slices.Insert(all, at, Endpoint{Name: s.Endpoint, Healthy: true})
-			}
-			if e := &all[at]; s.Health.Out() && e.Healthy {
-				e.Healthy, e.Reason = false, s.name()+": "+s.Reason
+			for _, name := range s.Endpoints.All() {
+				at, known := slices.BinarySearchFunc(all, name, func(e Endpoint, name string) int { return strings.Compare(e.Name, name) })
+				if !known {
+					all = slices.Insert(all, at, Endpoint{Name: name, Healthy: true})
+				}
+				if e := &all[at]; s.Health.Out() && e.Healthy {
+					e.Healthy, e.Reason = false, s.name()+": "+s.Reason
+				}
 			}
 		}
 	})

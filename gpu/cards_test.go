@@ -30,7 +30,7 @@ func newRack(t *testing.T, n int) *rack {
 	r := &rack{t: t, g: newGauge(faulty(10*time.Minute), card, engine), now: t0}
 	for i := range n {
 		id := fmt.Sprintf("GPU-%d", i)
-		r.cards = append(r.cards, gpu.Card{ID: id, Util: gpu.Some(0.5), XID: gpu.Some(0), Endpoint: "pod-" + id})
+		r.cards = append(r.cards, gpu.Card{ID: id, Util: gpu.Some(0.5), XID: gpu.Some(0), Endpoints: gpu.EndpointsOf("pod-" + id)})
 	}
 	return r
 }
@@ -138,7 +138,7 @@ func TestSilentSourceLosesNothing(t *testing.T) {
 func TestInstances(t *testing.T) {
 	r := newRack(t, 2)
 	for _, i := range []string{"1", "2", "3", "4"} {
-		r.cards = append(r.cards, gpu.Card{ID: "GPU-1", Instance: i, Util: gpu.Some(0.2), Endpoint: "mig-" + i})
+		r.cards = append(r.cards, gpu.Card{ID: "GPU-1", Instance: i, Util: gpu.Some(0.2), Endpoints: gpu.EndpointsOf("mig-" + i)})
 	}
 	r.look(3).capacity("all well", 1)
 	all := slices.Clone(r.cards)
@@ -291,7 +291,7 @@ func FuzzCards(f *testing.F) {
 			for range rng.IntN(6) {
 				s.Cards = append(s.Cards, gpu.Card{
 					ID: []string{"", "a", "b", "c", "d"}[rng.IntN(5)], Instance: []string{"", "", "1", "2"}[rng.IntN(4)],
-					Endpoint: []string{"", "x", "y"}[rng.IntN(3)], XID: gpu.Value{V: float64(rng.IntN(130)), OK: rng.IntN(2) == 0},
+					Endpoints: gpu.EndpointsOf([]string{"", "x", "y"}[rng.IntN(3)], []string{"", "y"}[rng.IntN(2)]), XID: gpu.Value{V: float64(rng.IntN(130)), OK: rng.IntN(2) == 0},
 					Util: gpu.Value{V: rng.Float64(), OK: rng.IntN(3) > 0}, Clocks: gpu.Some(float64(rng.IntN(512))),
 				})
 			}

@@ -67,7 +67,7 @@ func TestAgentAsAChild(t *testing.T) {
 	if n := strings.Count(log.String(), "GPU agent runs"); n != 1 {
 		t.Errorf("%d children for one binary: %s", n, log.String())
 	}
-	if cards := g.reading("pool0").Cards(); len(cards) != 8 || cards[0].Card.Endpoint != "chat" {
+	if cards := g.reading("pool0").Cards(); len(cards) != 8 || cards[0].Endpoints.String() != "chat" {
 		t.Errorf("cards %+v", cards)
 	}
 	first := process()

@@ -73,7 +73,7 @@ type cardView struct {
 	Host       string    `json:"host,omitempty"`
 	Index      string    `json:"index,omitempty"`
 	Instance   string    `json:"instance,omitempty"`
-	Endpoint   string    `json:"endpoint,omitempty"`
+	Endpoints  []string  `json:"endpoints,omitempty"`
 	Source     string    `json:"source"`
 	AgeSeconds float64   `json:"age_seconds"`
 	Health     string    `json:"health"`
@@ -159,7 +159,7 @@ func sourceOf(s *gpu.SourceState, now time.Time) sourceView {
 
 func cardOf(c *gpu.CardState, now time.Time) cardView {
 	return cardView{
-		ID: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance, Endpoint: c.Endpoint, Source: c.Source,
+		ID: c.ID, Host: c.Host, Index: c.Index, Instance: c.Instance, Endpoints: c.Endpoints.All(), Source: c.Source,
 		AgeSeconds: now.Sub(c.Seen).Seconds(), Health: c.Health.String(), Since: c.Since, Reason: c.Reason, Suspect: c.Suspect,
 		Util: known(c.Util), Active: known(c.Active), SM: known(c.SM), Occupancy: known(c.Occupancy), Tensor: known(c.Tensor), DRAM: known(c.DRAM),
 		MemoryUsed: known(c.MemoryUsed), MemoryTotal: known(c.MemoryTotal), PCIeReceived: known(c.PCIeReceived), PCIeSent: known(c.PCIeSent),

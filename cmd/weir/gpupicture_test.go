@@ -20,7 +20,7 @@ func TestGPUPicture(t *testing.T) {
 	p := policy.Default().Gauge
 	p.Smoothing = [3]float64{0.5, 0.25, 0.25} // exact in binary
 	g := gpu.NewGauge(p, []gpu.SourceInfo{{Name: "cards", Every: time.Second}, {Name: "engine", Engine: true, Every: time.Second}, {Name: "silent", Every: 5 * time.Second}}, start)
-	card := gpu.Card{ID: "GPU-1", Host: "node-a", Index: "0", Endpoint: "chat-0", Util: gpu.Some(0.75), Power: gpu.Some(400), XID: gpu.Some(0), Clocks: gpu.Some(0x44)}
+	card := gpu.Card{ID: "GPU-1", Host: "node-a", Index: "0", Endpoints: gpu.EndpointsOf("chat-0"), Util: gpu.Some(0.75), Power: gpu.Some(400), XID: gpu.Some(0), Clocks: gpu.Some(0x44)}
 	look := func(s int, cards ...gpu.Card) {
 		g.Observe(gpu.Sample{Source: "cards", At: at(s), Util: gpu.Some(0.75), GPUs: len(cards), Cards: cards, Dropped: 1, Faults: gpu.Faults{gpu.FaultBlank: 1}})
 	}
@@ -48,7 +48,7 @@ func TestGPUPicture(t *testing.T) {
 			`{"name":"engine","engine":true,"every_seconds":1,"age_seconds":1,"samples":1,"repeated":0,"missed":0,"missed_in_a_row":0,"dropped":0,"faults":{},"blank":false,"gpus":0,"most_gpus":0,"running":7,"load":null},` +
 			`{"name":"silent","engine":false,"every_seconds":5,"age_seconds":null,"samples":0,"repeated":0,"missed":1,"missed_in_a_row":1,"error":"refused","dropped":0,"faults":{"connect":1},"blank":false,"gpus":0,"most_gpus":0,"running":null,"load":null}]`,
 		"endpoints": `[{"name":"chat-0","healthy":false,"reason":"GPU GPU-1: XID 79: GPU has fallen off the bus"}]`,
-		"cards": `[{"id":"GPU-1","host":"node-a","index":"0","endpoint":"chat-0","source":"cards","age_seconds":2,"health":"faulty","since":"2026-01-02T03:04:06Z","reason":"XID 79: GPU has fallen off the bus",` +
+		"cards": `[{"id":"GPU-1","host":"node-a","index":"0","endpoints":["chat-0"],"source":"cards","age_seconds":2,"health":"faulty","since":"2026-01-02T03:04:06Z","reason":"XID 79: GPU has fallen off the bus",` +
 			`"util":0.75,"active":null,"sm_active":null,"sm_occupancy":null,"tensor_active":null,"dram_active":null,"memory_used_bytes":null,"memory_total_bytes":null,"pcie_received_bytes_per_second":null,"pcie_sent_bytes_per_second":null,"power_watts":400,"temperature_celsius":null,"xid":79,"clock_reasons":68,"clock_reason_names":["hw_thermal","sw_power_cap"]}]`,
 	} {
 		if have := string(got.Pools[0][key]); have != want {

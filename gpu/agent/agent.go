@@ -42,11 +42,11 @@ type Config struct {
 	Seed      uint64                                  // of the jitter between connections
 }
 
-// Endpoints says which model endpoint a card serves (gpu/scrape's Places). It
+// Endpoints says which model endpoints a card serves (gpu/scrape's Places). It
 // is asked by one goroutine.
 type Endpoints interface {
-	Refresh() error                         // before the cards of a snapshot; on an error what was known stays
-	Of(card *gpu.Card, label string) string // label: what its series name; an agent names none
+	Refresh() error                                    // before the cards of a snapshot; on an error what was known stays
+	Of(card *gpu.Card, labels ...string) gpu.Endpoints // labels: what its series name; an agent names none
 }
 
 // Source listens to one agent, from its first look on. It is safe for

@@ -184,7 +184,7 @@ func (v view) sample(w *gpuv1.Snapshot) (gpu.Sample, error) {
 			c.Util = c.Active // a MIG instance has no utilisation of its own
 		}
 		if v.endpoints != nil {
-			c.Endpoint = v.endpoints.Of(&c, "")
+			c.Endpoints = v.endpoints.Of(&c)
 		}
 		s.Cards = append(s.Cards, c)
 	}

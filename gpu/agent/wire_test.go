@@ -148,8 +148,10 @@ type spots struct {
 	named map[string]string
 }
 
-func (p *spots) Refresh() error                         { return p.err }
-func (p *spots) Of(card *gpu.Card, label string) string { return p.named[card.ID] + label }
+func (p *spots) Refresh() error { return p.err }
+func (p *spots) Of(card *gpu.Card, labels ...string) gpu.Endpoints {
+	return gpu.EndpointsOf(append(labels, p.named[card.ID])...)
+}
 
 // Cards carry the endpoint that the policy names; a file that cannot be read
 // is counted, and what was known stays.
@@ -160,7 +162,7 @@ func TestEndpoints(t *testing.T) {
 	for _, err := range []error{nil, errors.New("gone")} {
 		p.err = err
 		s, _ := v.sample(w)
-		if s.Cards[0].Endpoint != "chat" || s.Cards[1].Endpoint != "" || s.Faults[gpu.FaultEndpoints] != 1 == (err != nil) {
+		if s.Cards[0].Endpoints != gpu.EndpointsOf("chat") || s.Cards[1].Endpoints != gpu.EndpointsOf() || s.Faults[gpu.FaultEndpoints] != 1 == (err != nil) {
 			t.Errorf("with %v: %+v", err, s)
 		}
 	}

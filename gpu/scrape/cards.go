@@ -18,8 +18,8 @@ import (
 // or stays 0. Its card and those of its instances have the engine-active ratio
 // instead, as has any card whose utilisation is absent; a whole GPU's 0 stays,
 // so that the two can be compared. Sharing one GPU between containers repeats
-// its series with other labels: they are one, and the endpoint is the first by
-// name.
+// its series with other labels: they are one, which serves all the endpoints
+// that they name.
 type cards struct {
 	page
 	fields map[string]field
@@ -40,7 +40,7 @@ type part struct {
 	figures  [numColumns]figure
 	received counter
 	sent     counter
-	endpoint string // by label
+	serves   []string // endpoints by label, at most gpu.MaxEndpoints
 }
 
 type figure struct {
@@ -73,15 +73,21 @@ func (c *cards) take(s *series) {
 	f := c.fields[string(s.name)]
 	p := c.part(s)
 	if c.label != "" {
-		if name := s.label(c.label); len(name) > 0 && (p.endpoint == "" || string(name) < p.endpoint) {
-			p.endpoint = string(name)
-		}
+		p.serve(s.label(c.label))
 	}
 	if !c.plausible(s.value, f.top) {
 		return
 	}
 	if have := &p.figures[f.column]; !have.value.OK || f.rank < have.rank {
 		*have = figure{f.rank, gpu.Some(s.value * f.scale)}
+	}
+}
+
+// serve notes an endpoint that a label names.
+func (p *part) serve(name []byte) {
+	named := func(have string) bool { return have == string(name) }
+	if len(name) > 0 && len(p.serves) < gpu.MaxEndpoints && !slices.ContainsFunc(p.serves, named) {
+		p.serves = append(p.serves, string(name))
 	}
 }
 
@@ -115,7 +121,7 @@ func (c *cards) part(s *series) *part {
 		c.parts[string(c.key)] = p
 	}
 	if p.round != c.round {
-		p.round, p.figures, p.endpoint = c.round, [numColumns]figure{}, ""
+		p.round, p.figures, p.serves = c.round, [numColumns]figure{}, p.serves[:0]
 		c.list = append(c.list, p)
 	}
 	if string(host) != p.card.Host && len(host) > 0 {
@@ -174,7 +180,7 @@ func (c *cards) card(p *part, mig bool) gpu.Card {
 	if when := value(colXIDTime); when.OK && d.XID.V > 0 {
 		d.XIDAt = time.UnixMicro(int64(math.Round(when.V * 1e6)))
 	}
-	d.Endpoint = c.places.Of(&d, p.endpoint)
+	d.Endpoints = c.places.Of(&d, p.serves...)
 	return d
 }
 

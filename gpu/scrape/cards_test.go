@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func cardsOf(t *testing.T, s *Source, text string, at time.Time) []gpu.Card {
 func TestCards(t *testing.T) {
 	some := gpu.Some
 	whole := gpu.Card{
-		ID: "GPU-aaaa", Host: "dock-1", Index: "0", Endpoint: "chat-0",
+		ID: "GPU-aaaa", Host: "dock-1", Index: "0", Endpoints: gpu.EndpointsOf("chat-0"),
 		Util: some(0.87), Active: some(0.8), SM: some(0.61), Occupancy: some(0.28), Tensor: some(0.31), DRAM: some(0.45),
 		MemoryUsed: some(60000 << 20), MemoryTotal: some(80600 << 20), PCIeReceived: some(112603), PCIeSent: some(78398480),
 		Power: some(612.25), Temperature: some(66), XID: some(79), Clocks: some(72),
@@ -45,8 +46,8 @@ func TestCards(t *testing.T) {
 	want := []gpu.Card{
 		whole,
 		{ID: "GPU-bbbb", Host: "dock-1", Index: "1"},
-		{ID: "GPU-bbbb", Host: "dock-1", Index: "1", Instance: "2", Slices: 3, Endpoint: "small-0", Util: some(0.6), Active: some(0.6), MemoryUsed: some(1 << 30)},
-		{ID: "GPU-bbbb", Host: "dock-1", Index: "1", Instance: "9", Slices: 1, Endpoint: "small-1", Util: some(0.2), Active: some(0.2)},
+		{ID: "GPU-bbbb", Host: "dock-1", Index: "1", Instance: "2", Slices: 3, Endpoints: gpu.EndpointsOf("small-0"), Util: some(0.6), Active: some(0.6), MemoryUsed: some(1 << 30)},
+		{ID: "GPU-bbbb", Host: "dock-1", Index: "1", Instance: "9", Slices: 1, Endpoints: gpu.EndpointsOf("small-1"), Util: some(0.2), Active: some(0.2)},
 		{ID: "GPU-cccc", Host: "dock-1", Index: "2", Util: some(0)},
 	}
 	byPod := policy.TelemetrySource{EndpointLabel: "pod"}
@@ -182,24 +183,26 @@ DCGM_FI_DEV_FB_USED{UUID="GPU-e",gpu="4",Hostname="dock",pod=""} 1
 			t.Fatalf("sample = %+v, %v; want %d cards", got, err, len(want))
 		}
 		for i, d := range got.Cards {
-			if d.Endpoint != want[i] {
-				t.Errorf("card %s/%s serves %q, want %q", d.ID, d.Instance, d.Endpoint, want[i])
+			if got := d.Endpoints.String(); got != want[i] {
+				t.Errorf("card %s/%s serves %q, want %q", d.ID, d.Instance, got, want[i])
 			}
 		}
 	}
-	check(0, "chat-a", "chat-b", "chat-c3", "chat-c", "y", "rest")
-	write("GPU-a: other\n", time.Second)
-	check(0, "other", "rest", "rest", "rest", "y", "rest")
-	write("GPU-a: [not, a, name]\n", 2*time.Second)
-	for range 2 { // what was known stays, and each look says so
-		check(1, "other", "rest", "rest", "rest", "y", "rest")
+	check(0, "chat-a", "chat-b", "chat-c3", "chat-c", "y, z", "rest")
+	write("GPU-a: other\nGPU-c: [c-2, c-1]\ndock/1: []\n", time.Second)
+	check(0, "other", "rest", "c-1, c-2", "c-1, c-2", "y, z", "rest")
+	for i, bad := range []string{"GPU-a: {not: a name}\n", "GPU-a: [[a]]\n", "GPU-a: [" + strings.Repeat("x, ", gpu.MaxEndpoints) + "x]\n"} {
+		write(bad, time.Duration(2+i)*time.Minute)
+		for range 2 { // what was known stays, and each look says so
+			check(1, "other", "rest", "c-1, c-2", "c-1, c-2", "y, z", "rest")
+		}
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	check(1, "other", "rest", "rest", "rest", "y", "rest")
+	check(1, "other", "rest", "c-1, c-2", "c-1, c-2", "y, z", "rest")
 	write("", 3*time.Second)
-	check(0, "rest", "rest", "rest", "rest", "y", "rest")
+	check(0, "rest", "rest", "rest", "rest", "y, z", "rest")
 	if _, err := New("s", policy.TelemetrySource{Kind: policy.KindDCGMExporter, URL: "http://127.0.0.1:1/", EndpointsFile: path + "x"}, nil); err == nil {
 		t.Error("a file that is not there is taken")
 	}

@@ -15,7 +15,7 @@ import (
 // fullCard is a card of which everything is known.
 func fullCard(id string) gpu.Card {
 	return gpu.Card{
-		ID: id, Host: "node-a", Index: "0", Instance: "3", Endpoint: "chat-0",
+		ID: id, Host: "node-a", Index: "0", Instance: "3", Endpoints: gpu.EndpointsOf("chat-0"),
 		Util: gpu.Some(0.75), Active: gpu.Some(0.7), SM: gpu.Some(0.5), Occupancy: gpu.Some(0.3), Tensor: gpu.Some(0.25), DRAM: gpu.Some(0.4),
 		MemoryUsed: gpu.Some(64e9), MemoryTotal: gpu.Some(80e9), PCIeReceived: gpu.Some(1e9), PCIeSent: gpu.Some(2e9),
 		Power: gpu.Some(400), Temperature: gpu.Some(61), XID: gpu.Some(0), Clocks: gpu.Some(0x24),
@@ -130,7 +130,7 @@ func TestFaultyCards(t *testing.T) {
 	now := time.Now()
 	g := gpu.NewGauge(policy.Default().Gauge, []gpu.SourceInfo{{Name: "cards", Every: time.Second}}, now.Add(-time.Minute))
 	cards := []gpu.Card{fullCard("GPU-1"), fullCard("GPU-2"), fullCard("GPU-3"), fullCard("GPU-4")}
-	cards[1].Endpoint = "chat-1"
+	cards[1].Endpoints = gpu.EndpointsOf("chat-1")
 	g.Observe(gpu.Sample{Source: "cards", At: now.Add(-time.Second), Cards: cards})
 	cards[0].XID = gpu.Some(79)
 	g.Observe(gpu.Sample{Source: "cards", At: now, Cards: cards[:3]})
