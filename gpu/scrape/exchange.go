@@ -182,7 +182,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.from.Read(p)
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		b.whole = true
 	case err != nil:
 		err = late(b.ctx, err)
