@@ -178,14 +178,19 @@ func (b *Breaker) overrun(now time.Time, by string) bool {
 	return true
 }
 
-// retire takes a breaker out of use that is closed and not held; false if it
-// is needed.
+// retire takes a breaker out of use that is not needed: closed and not held,
+// or half-open and silent for as long as it had been open. False if it is
+// needed.
 func (b *Breaker) retire(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.phase.Load()
-	if p.state != Closed || p.held(now) {
+	p := b.catchUp(now)
+	silent := p.state == HalfOpen && b.out == 0 && now.Sub(b.stepped) >= max(b.coolDown, patience*b.stepLength(p))
+	if p.state != Closed && !silent || p.held(now) {
 		return false
+	}
+	if silent {
+		b.enter(now, &phase{since: now, cause: ByTime}, b.figures(now))
 	}
 	b.retired = true
 	return true

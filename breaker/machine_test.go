@@ -185,7 +185,7 @@ func TestBaselineBounds(t *testing.T) {
 	r := dice(5)
 	for i := range 10000 {
 		b.observe(at(time.Duration(r.IntN(i+1))*sec), r.Float64()*1e6) // goes back too
-		if f := b.factor(r.ExpFloat64() * 1e6, false); f < 1 || f > 2 {
+		if f := b.factor(r.ExpFloat64()*1e6, false); f < 1 || f > 2 {
 			t.Fatalf("factor %v", f)
 		}
 	}
