@@ -257,7 +257,8 @@ func TestAgentChildThroughItsTroubles(t *testing.T) {
 	}
 	n.eventually("the agent says that the library hangs", func() bool {
 		g := n.gauge()
-		return g.Stale && strings.Contains(g.Sources[0].Error, "the agent sees no GPU") && strings.Contains(g.Sources[0].Error, "is under way")
+		said := g.Sources[0].Error
+		return g.Stale && strings.Contains(said, "the agent sees no GPU") && (strings.Contains(said, "is under way") || strings.Contains(said, "does not come back"))
 	})
 	if g, seats := n.gauge(), n.seats(); g.Capacity != 1 || seats != 64 {
 		t.Errorf("while the library hangs: capacity %v, %d seats", g.Capacity, seats)
