@@ -13,7 +13,7 @@ func envoyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "envoy",
 		Short:   "What Envoy has to be told",
-		Example: "  weir envoy snippet weir.yaml",
+		Example: "  weir envoy snippet weir.yaml\n  weir envoy check envoy.yaml --config weir.yaml",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -36,5 +36,6 @@ func envoyCommand() *cobra.Command {
 			return err
 		},
 	})
+	c.AddCommand(envoyCheckCommand())
 	return c
 }

@@ -1,0 +1,148 @@
+package lint
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	metricsv3 "github.com/envoyproxy/go-control-plane/envoy/config/metrics/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+)
+
+func (l *linter) emitsTags() (tags bool) {
+	all(l.doc, func(c *metricsv3.MetricsServiceConfig) { tags = tags || c.GetEmitTagsAsLabels() })
+	return tags
+}
+
+func checkRTDS(l *linter) {
+	if l.Policy == nil || l.Policy.Envoy.XDS == nil {
+		return
+	}
+	want := l.Policy.Envoy.XDS.Layer
+	var names []string
+	for _, layer := range l.doc.root.GetLayeredRuntime().GetLayers() {
+		if r := layer.GetRtdsLayer(); r != nil {
+			if r.GetName() == want {
+				return
+			}
+			names = append(names, r.GetName())
+		}
+	}
+	message := "no rtds_layer named " + want + ": what the policy pushes (envoy.xds.layer) is not asked for"
+	if len(names) > 0 {
+		message += "; there is " + strings.Join(names, ", ")
+	}
+	l.fail(l.doc.field(l.doc.root, "layered_runtime"), message, "add a layer {name: "+want+", rtds_layer: {name: "+want+", rtds_config: ...}}, see weir envoy snippet")
+}
+
+// checkFetchTimeout: with 0s an Envoy that starts before weir never listens.
+func checkFetchTimeout(l *linter) {
+	all(l.doc, func(s *corev3.ConfigSource) {
+		if s.GetApiConfigSource() == nil && s.GetAds() == nil {
+			return
+		}
+		switch t := s.GetInitialFetchTimeout(); {
+		case t == nil:
+			l.warn(l.doc.of(s), "an Envoy that starts while weir is away waits 15 s for each source before it listens", "set initial_fetch_timeout: 1s")
+		case t.AsDuration() == 0:
+			l.fail(l.doc.field(s, "initial_fetch_timeout"), "initial_fetch_timeout 0s: an Envoy that starts while weir is away never listens", "set initial_fetch_timeout: 1s")
+		case t.AsDuration() > 15*time.Second:
+			l.warn(l.doc.field(s, "initial_fetch_timeout"), fmt.Sprintf("an Envoy that starts while weir is away waits %v before it listens", t.AsDuration()), "set initial_fetch_timeout: 1s")
+		}
+	})
+}
+
+func checkMergeWindow(l *linter) {
+	if !l.before(40) {
+		return
+	}
+	for _, c := range l.doc.root.GetStaticResources().GetClusters() {
+		if c.GetType() != clusterv3.Cluster_EDS {
+			continue
+		}
+		if w := c.GetCommonLbConfig().GetUpdateMergeWindow(); w == nil || w.AsDuration() > 0 {
+			p := l.doc.of(c)
+			if w != nil {
+				p = l.doc.field(c.GetCommonLbConfig(), "update_merge_window")
+			}
+			l.warn(p, "before Envoy 1.40 changes of health, weight and shedding of cluster "+quote(c.GetName())+" wait up to a second", "set common_lb_config: {update_merge_window: 0s}")
+		}
+	}
+}
+
+// watched are the statistics of a model cluster that weir looks at.
+var watched = []string{"upstream_cx_close_notify", "upstream_cx_active", "upstream_rq_retry", "upstream_rq_rx_reset", "upstream_cx_connect_fail", "membership_healthy"}
+
+func checkStats(l *linter) {
+	sink := false
+	all(l.doc, func(c *metricsv3.MetricsServiceConfig) {
+		sink = true
+		if c.GetReportCountersAsDeltas().GetValue() {
+			l.fail(l.doc.field(c, "report_counters_as_deltas"), "what is counted while weir is away is lost", "remove report_counters_as_deltas: weir subtracts by itself")
+		}
+	})
+	root := l.doc.root
+	if sink {
+		t := root.GetStatsFlushInterval()
+		if d := t.AsDuration(); t == nil && root.GetStatsFlushOnAdmin() == false || d > time.Second {
+			l.warn(l.doc.field(root, map[bool]string{true: "stats_sinks", false: "stats_flush_interval"}[t == nil]), "statistics reach weir every 5 s or later: a GOAWAY storm is over by then", "set stats_flush_interval: 1s")
+		}
+	}
+	m := root.GetStatsConfig().GetStatsMatcher()
+	if m == nil || !sink && (l.Policy == nil || len(l.Policy.Envoy.Watch.Admin) == 0) {
+		return
+	}
+	for _, c := range root.GetStaticResources().GetClusters() {
+		if !l.scene.models[c.GetName()] {
+			continue
+		}
+		for _, stat := range watched {
+			if name := "cluster." + c.GetName() + "." + stat; !kept(m, name) {
+				l.fail(l.doc.field(root.GetStatsConfig(), "stats_matcher"), "statistics are dropped that weir watches: "+name, "keep cluster.<model>.* in stats_matcher")
+				return
+			}
+		}
+	}
+}
+
+// kept is whether a matcher keeps a statistic.
+func kept(m *metricsv3.StatsMatcher, name string) bool {
+	listed := func(l *matcherv3.ListStringMatcher) bool {
+		for _, p := range l.GetPatterns() {
+			if matches(p, name) {
+				return true
+			}
+		}
+		return false
+	}
+	switch o := m.GetStatsMatcher().(type) {
+	case *metricsv3.StatsMatcher_RejectAll:
+		return !o.RejectAll
+	case *metricsv3.StatsMatcher_ExclusionList:
+		return !listed(o.ExclusionList)
+	case *metricsv3.StatsMatcher_InclusionList:
+		return listed(o.InclusionList)
+	}
+	return true
+}
+
+// checkAdmin: what weir polls has to be let through.
+func checkAdmin(l *linter) {
+	all(l.doc, func(a *bootstrapv3.Admin) {
+		if len(a.GetAllowPaths()) == 0 {
+			return
+		}
+		for _, path := range []string{"/stats", "/ready"} {
+			ok := false
+			for _, m := range a.GetAllowPaths() {
+				ok = ok || matches(m, path)
+			}
+			if !ok {
+				l.warn(l.doc.field(a, "allow_paths"), "the admin interface answers 403 on "+path+", which weir and readiness checks ask", "add {prefix: "+path+"}")
+			}
+		}
+	})
+}
