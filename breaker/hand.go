@@ -171,25 +171,31 @@ func (b *Breaker) overrun(now time.Time, by string) bool {
 		q.level = Hard
 		b.reopen(now, &q, ByOverrun, by, f)
 		return true
-	case p.state == Closed:
-		b.coolDown = s.again(b.coolDown, now.Sub(p.since))
 	}
+	b.cool(now, p, s)
 	b.open(now, &phase{level: Hard, seen: f, cause: ByOverrun, by: by}, b.coolDown, f)
 	return true
 }
 
 // retire takes a breaker out of use that is not needed: closed and not held,
-// or half-open and silent for as long as it had been open. False if it is
+// or with its open time over and silent for as long again. False if it is
 // needed.
 func (b *Breaker) retire(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.catchUp(now)
-	silent := p.state == HalfOpen && b.out == 0 && now.Sub(b.stepped) >= max(b.coolDown, patience*b.stepLength(p))
-	if p.state != Closed && !silent || p.held(now) {
+	p := b.phase.Load()
+	if p.held(now) {
 		return false
 	}
-	if silent {
+	if p.state != Closed {
+		quiet := p.until
+		if p.state == HalfOpen {
+			quiet = b.stepped
+		}
+		if now.Sub(quiet) < max(b.coolDown, patience*b.stepLength(p)) {
+			return false
+		}
+		b.catchUp(now)
 		b.enter(now, &phase{since: now, cause: ByTime}, b.figures(now))
 	}
 	b.retired = true

@@ -231,10 +231,20 @@ func (b *Breaker) trip(now time.Time) {
 	if level <= p.state {
 		return
 	}
-	if p.state == Closed {
-		b.coolDown = s.again(b.coolDown, now.Sub(p.since))
-	}
+	b.cool(now, p, s)
 	b.open(now, &phase{level: level, seen: seen, cause: ByRatio}, b.coolDown, seen)
+}
+
+// cool chooses the open time of a breaker that is about to open from p: closed,
+// or soft, whose open time goes on at the hard level unless it was a hand's.
+// The caller holds the lock.
+func (b *Breaker) cool(now time.Time, p *phase, s *profile) {
+	switch {
+	case p.state == Closed:
+		b.coolDown = s.again(b.coolDown, now.Sub(p.since))
+	case p.cause == ByHand || b.coolDown <= 0:
+		b.coolDown = s.cool.First
+	}
 }
 
 // open begins an open time, with its jitter on top, at the level that p says.

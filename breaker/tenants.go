@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -255,19 +256,26 @@ func (t *Tenants) change(at int, do func(map[string]*tenant)) {
 	t.shards[at].m.Store(&next)
 }
 
-// dropOne drops the tenant used longest ago of the first shard, from one on,
-// that has one to spare; false if none has. The lock is held.
+// dropOne drops the tenant used longest ago of those that can be spared, among
+// 128 or so from one shard on; where none of them can, of the next. False if
+// all are needed. The lock is held.
 func (t *Tenants) dropOne(now time.Time, from int) bool {
+	var some []*tenant
 	for i := range t.shards {
-		at := (from + i) & (len(t.shards) - 1)
-		all := slices.Collect(maps.Values(*t.shards[at].m.Load()))
-		slices.SortFunc(all, func(a, b *tenant) int { return int(min(1, max(-1, a.used.Load()-b.used.Load()))) })
-		for _, e := range all {
+		some = slices.AppendSeq(some, maps.Values(*t.shards[(from+i)&(len(t.shards)-1)].m.Load()))
+		if len(some) < perShard && i < len(t.shards)-1 {
+			continue
+		}
+		slices.SortFunc(some, func(a, b *tenant) int {
+			return cmp.Or(cmp.Compare(a.used.Load(), b.used.Load()), cmp.Compare(a.name, b.name))
+		})
+		for _, e := range some {
 			if e.retire(now) {
-				t.change(at, func(m map[string]*tenant) { delete(m, e.name) })
+				t.change(t.shard(e.name), func(m map[string]*tenant) { delete(m, e.name) })
 				return true
 			}
 		}
+		some = some[:0]
 	}
 	return false
 }
