@@ -97,3 +97,39 @@ func TestStaticRegionIsOneFilter(t *testing.T) {
 		t.Error("region.yaml has nothing of its own")
 	}
 }
+
+// TestStaticRoutesNarrowByThePolicy (E2): what the example routes write for weir
+// is taken by the policies that belong to them: a model or profile that is not
+// in one would refuse the whole route. gRPC calls have no model of their own
+// there, so their route names none.
+func TestStaticRoutesNarrowByThePolicy(t *testing.T) {
+	for file, policies := range map[string][]string{
+		"one-filter.yaml": {"default.yaml", "source.yaml"}, "two-filters.yaml": {"default.yaml", "source.yaml"},
+		"edge.yaml": {"edge.yaml"}, "region.yaml": {"region.yaml"},
+	} {
+		for _, name := range policies {
+			raw, err := Files.ReadFile(path.Join("policies", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := policy.Load(name, raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			serves := slices.ContainsFunc(p.APIs, func(a policy.API) bool { return a.Kind == policy.GRPC })
+			for _, r := range manager(t, bootstrap(t, file)).GetRouteConfig().GetVirtualHosts()[0].GetRoutes() {
+				said := r.GetMetadata().GetFilterMetadata()["weir.policy"].GetFields()
+				o := policy.Overrides{
+					Profile: said["profile"].GetStringValue(), Function: said["function"].GetStringValue(), Class: said["class"].GetStringValue(),
+					MaxWait: said["maxWait"].GetStringValue(), Models: said["models"].GetStringValue(),
+				}
+				if _, err := p.For(o); err != nil {
+					t.Errorf("%s, route %s, with %s: %v", file, r.GetName(), name, err)
+				}
+				if r.GetName() == "grpc" && serves != (o.Models != "") {
+					t.Errorf("%s: route grpc narrows to %q, and %s serves gRPC: %v", file, o.Models, name, serves)
+				}
+			}
+		}
+	}
+}
