@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ func TestStages(t *testing.T) {
 		stagesAdmit(t, c)
 		stagesVerify(t, c)
 		stagesQueueOnce(t, c)
+		stagesHint(t, c)
 		stagesRefuse(t, c)
 		stagesRefuseGRPC(t, c)
 		stagesFail(t, c)
@@ -91,6 +93,41 @@ func stagesQueueOnce(t *testing.T, c *chain) {
 	leave()
 	if a := get(); a.code != http.StatusOK || a.servedBy() != "chat-int8" {
 		t.Errorf("after the wait: %d %v %s", a.code, a.header, a.body)
+	}
+}
+
+// stagesHint (Q5): whom the region refuses has a slot there. It comes back to
+// the edge when it was told, marked as stock clients do, and the region lets it
+// in by its booking, before newcomers.
+func stagesHint(t *testing.T, c *chain) {
+	ended := func(result string) float64 {
+		return c.region.metric("weir_bookings_ended_total", `pool="chat-fp16"`, `class="critical"`, `result="`+result+`"`)
+	}
+	token := c.edge.token(claims{"tenant": "obedient", "class": "critical"})
+	for range 5 { // quick ones, so that the hint is short
+		c.edge.chat(c.edge.token(claims{"tenant": "quick", "class": "critical"}), 2, false)
+	}
+	leave, claimed := c.hold("critical"), ended("claimed")
+	a := c.edge.chat(token, 2, false)
+	isRefusal(t, a, http.StatusServiceUnavailable, "expired_drop")
+	slot := time.After(time.Duration(a.number("retry-after-ms") * float64(time.Millisecond)))
+	leave()
+	c.region.idle(10 * time.Second)
+	<-slot
+	if a = c.edge.chat(token, 2, false, "x-stainless-retry-count", "1"); a.code != http.StatusOK {
+		t.Fatalf("in its slot: %d %v %s", a.code, a.header, a.body)
+	}
+	if n := ended("claimed") - claimed; n != 1 {
+		t.Errorf("%v bookings claimed in the region, want 1", n)
+	}
+	below := c.region.logged(`"reason":"admitted","tenant":"obedient"`)
+	var seen struct {
+		Attempt int
+		Trail   []struct{ What string }
+	}
+	c.region.adminJSON("/debug/explain?request="+text(below, "decision", "id"), &seen)
+	if seen.Attempt != 1 || !slices.ContainsFunc(seen.Trail, func(s struct{ What string }) bool { return s.What == "booking" }) {
+		t.Errorf("the region explains %+v", seen)
 	}
 }
 
