@@ -53,11 +53,12 @@ func push[T any](list []T, v T, n int) []T {
 func (t *Tuner) note(now time.Time, l Look) {
 	t.glances = push(t.glances, glance{now, l.Silent, l.Ended}, glancesKept)
 	if l.Engine.At.IsZero() {
-		t.looks = t.looks[:0]
+		t.looks, t.held.list = t.looks[:0], t.held.list[:0]
 		return
 	}
 	if n := len(t.looks); n == 0 || t.looks[n-1].At != l.Engine.At {
 		t.looks = push(t.looks, l.Engine, looksKept)
+		t.held.note(l)
 	}
 }
 

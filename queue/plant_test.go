@@ -26,6 +26,11 @@ type plant struct {
 	used    int64
 	silent  int64
 	waiting int
+
+	tokenSeats int64 // prompt and answer of those with a seat; 0 = no bound
+	taken      int64 // of them
+	head       *modelsim.Sequence
+
 	rate    float64 // arrivals per second; 0 = without end
 	next    time.Duration
 	ended   uint64
@@ -57,15 +62,24 @@ func (p *plant) at() time.Time { return epoch.Add(p.now) }
 // fill gives free seats out, as the line does.
 func (p *plant) fill() {
 	for p.used < p.seats && (p.rate == 0 || p.waiting > 0) {
+		if p.head == nil {
+			in, out := p.draw(p.rng)
+			p.head = &modelsim.Sequence{Prompt: in, Output: out}
+		}
+		if p.tokenSeats > 0 && p.taken+p.head.KV() > p.tokenSeats {
+			return
+		}
 		if p.rate > 0 {
 			p.waiting--
 		}
 		p.used++
 		p.silent++
-		in, out := p.draw(p.rng)
+		p.taken += p.head.KV()
+		p.head.Owner = p.now
 		b := p.batches[p.turn%len(p.batches)]
 		p.turn++
-		b.Submit(&modelsim.Sequence{Prompt: in, Output: out, Owner: p.now})
+		b.Submit(p.head)
+		p.head = nil
 		if !b.busy {
 			p.begin(b)
 		}
@@ -117,6 +131,9 @@ func (p *plant) finish(b *batch) {
 			p.onFirst(p.at(), took)
 		}
 	}
+	for _, s := range done {
+		p.taken -= s.KV()
+	}
 	p.used -= int64(len(done))
 	p.ended += uint64(len(done))
 }
@@ -149,14 +166,20 @@ func (p *plant) p95(from, to time.Duration) time.Duration {
 
 // fixed measures tokens per second and TTFT of a fixed number of seats.
 func fixed(c *trial, seats int64, engines []modelsim.EngineConfig) (rate float64, ttft time.Duration) {
-	p := newPlant(1, c.draw, engines...)
+	p, rate := hold(c, 1, seats, engines)
+	return rate, p.p95(4*c.mean, p.now)
+}
+
+// hold runs a plant with a fixed number of seats, and gives its tokens per
+// second once it is warm.
+func hold(c *trial, seed uint64, seats int64, engines []modelsim.EngineConfig) (p *plant, rate float64) {
+	p = newPlant(seed, c.draw, engines...)
 	p.seats = seats
 	warm, span := 4*c.mean, 12*c.mean
 	p.run(warm)
-	_, _, _, before := p.load()
+	before := p.tokens()
 	p.run(warm + span)
-	_, _, _, after := p.load()
-	return float64(after-before) / span.Seconds(), p.p95(warm, warm+span)
+	return p, float64(p.tokens()-before) / span.Seconds()
 }
 
 // best finds the fixed numbers that are as good as any: the least that gives

@@ -18,13 +18,21 @@ const (
 	fewShare  = 0.1  // of the seats: so many may wait in the engine,
 	fewLeast  = 3.0  // or so many,
 	fewSoon   = 0.1  // or those that wait shorter than this part of the target,
-	fewTarget = 0.25 // but none longer than this part
+	fewTarget = 0.25 // but none longer than this part,
+	fewSure   = 4    // and one at least, where so many answers begin within the target
+	fewNone   = 0.5  // else: nobody all the time
 	kvFull    = 0.95 // of the cache that may be in use
+	kvGrow    = 1.25 // deviations of its use that growth leaves room for,
+	kvCut     = 0.75 // and a cut
+	kvOver    = 1.05 // of what there is room for: above, too many are inside
 
 	growMost = 3 * time.Second // since the last change: one seat at least, and more time does not count
 	paceFast = 0.12            // of the seats, added per second
 	paceMost = 0.02            // that, once a cut was needed
 	paceSlow = 0.0025          // that, to begin again with; and by how much it rises
+	paceBack = 0.01            // by how much it rises before the first cut
+	shallow  = 0.1             // of the seats: a cut of less may be chance, and growth
+	paceMild = 0.03            // begins again with up to this
 	cutMost  = 0.5             // of the seats, taken in one step
 	cutLeast = 0.05            // on a time to first token over its target
 	damping  = 0.3             // of what is too many, taken in one step,
@@ -46,21 +54,33 @@ const (
 //     nothing, as in TCP Vegas (Brakmo and Peterson, SIGCOMM 1994: keep a few
 //     packets queued, no more). What counts is the least of the last few
 //     samples, a standing queue (CoDel: Nichols and Jacobson, ACM Queue 2012):
-//     a long prompt that blocks the head for a moment makes none. Where first
-//     tokens come late by t, by Little's law (1961) rate * t requests too many
-//     are inside. What is known to be too much is taken away, not a fixed
-//     share as in AIMD: most of a collapse at once, the rest damped.
+//     a long prompt that blocks the head for a moment makes none. Where one
+//     that always waits would wait for most of the target, nobody may. Where
+//     somebody always waits, those for whom the KV cache has no room are too
+//     many. Where first tokens come late by t, by Little's law (1961) rate * t
+//     requests too many are inside. What is known to be too much is taken
+//     away, not a fixed share as in AIMD: most of a collapse at once, the rest
+//     damped.
 //   - Room. Seats are added while all are in use and wanted, hardly anybody
-//     waits in the engine, KV use leaves room for more of the same kind (a
-//     gradient: used * kvFull / KV), and first tokens come well in time: 12 %
-//     a second until the first cut (half of that once it was tight for a
-//     moment), and after one up to half of what there was before it (slow
-//     start: Jacobson, SIGCOMM 1988), then slowly, and faster the longer it
-//     does no harm.
-//   - Else the number stays; also when nothing fresh is known.
+//     waits in the engine, KV use leaves room for more of the same kind, and
+//     first tokens come well in time: 12 % a second until the first cut (half
+//     of that once it was tight for a moment, and then more again), and after
+//     one up to half of what there was before it (slow start: Jacobson,
+//     SIGCOMM 1988), then slowly, and faster the longer it does no harm. After
+//     a cut of a few it goes on a little faster than after a deep one.
+//
+// What the cache has room for goes by the fullest that it was of late, and by
+// what requests hold in the mean and how much that sways: with few long
+// prompts among many short ones the cache is now half full and then full with
+// the same number inside, and the number that fits most of the time is less
+// than what the mean allows. A pool whose seats are also tokens (prompt and
+// expected output) needs this least: its line holds back the long ones itself.
+//
+// Else the number stays; also when nothing fresh is known.
 //
 // A decision goes only by evidence younger than the last change: samples taken
-// and requests seated after it. The number is always within Min..Max.
+// and requests seated after it; only what a request holds of the cache, which
+// no change of seats moves, is older. The number is always within Min..Max.
 //
 // It is a core: not safe for concurrent use, no clock. The zero value gives
 // one seat; see Configure.
@@ -75,6 +95,7 @@ type Tuner struct {
 	late  bool      // first tokens, at the last look
 
 	looks   []Engine     // the last few samples, oldest first
+	held    holdings     // of the KV cache
 	first   []firstToken // oldest first
 	glances []glance     // the last few looks, oldest first
 	scratch []time.Duration
@@ -107,7 +128,7 @@ func (t *Tuner) Tune(now time.Time, l Look) int64 {
 	t.note(now, l)
 	f := t.firstTokens(now)
 	t.late = t.hurried(f)
-	over := t.overEngine(f)
+	over := max(t.overEngine(f), t.overCache())
 	if l.Used >= t.seats/2 { // else the seats are not what makes first tokens late
 		over = max(over, t.overTarget(f))
 	}
@@ -128,7 +149,11 @@ func (t *Tuner) Tune(now time.Time, l Look) int64 {
 func (t *Tuner) few(f firsts) float64 {
 	n := max(fewLeast, fewShare*float64(t.seats))
 	if inTime := f.rate * t.bounds.TTFT.Seconds(); inTime > 0 {
-		n = min(max(n, fewSoon*inTime), max(fewTarget*inTime, 1))
+		least := fewNone
+		if inTime >= fewSure {
+			least = 1
+		}
+		n = min(max(n, fewSoon*inTime), max(fewTarget*inTime, least))
 	}
 	return n
 }
@@ -138,6 +163,18 @@ func (t *Tuner) overEngine(f firsts) float64 {
 	few := t.few(f)
 	if n, _, ok := t.standing(); ok && n > few {
 		return n - few/2
+	}
+	return 0
+}
+
+// overCache is how many requests too many are inside for the KV cache, while
+// somebody waits in the engine all the time.
+func (t *Tuner) overCache() float64 {
+	if n, _, ok := t.standing(); !ok || n <= 0 {
+		return 0
+	}
+	if room := t.held.room(kvCut); float64(t.seats) > kvOver*room {
+		return float64(t.seats) - room
 	}
 	return 0
 }
@@ -167,7 +204,7 @@ func (t *Tuner) shrink(now time.Time, l Look, over float64) {
 	if t.pace < paceFast {
 		over = damping*over + (1-damping)*max(over-collapse*float64(t.seats), 0)
 	}
-	t.pace = paceSlow
+	t.pace = min(t.pace, max(paceMild*(1-over/(shallow*float64(t.seats))), paceSlow))
 	n := t.seats - int64(math.Ceil(min(over, cutMost*float64(t.seats))))
 	if n = t.within(n); n < t.seats {
 		if !t.cut.After(t.grown) { // the first cut of a row
@@ -203,17 +240,17 @@ func (t *Tuner) hurried(f firsts) bool {
 // Late says that, at the last look, first tokens came too late for more seats.
 func (t *Tuner) Late() bool { return t.late }
 
-// cap is how many seats the KV cache has room for, by those in use and the
-// fullest it was of late.
+// cap is how many seats the KV cache has room for: by those in use and the
+// fullest it was of late, and by what requests hold of it.
 func (t *Tuner) cap(l Look) int64 {
-	most := 0.0
+	most, n := 0.0, float64(t.bounds.Max)
 	for _, e := range t.looks {
 		most = max(most, e.KV.V)
 	}
-	if most <= 0 {
-		return t.bounds.Max
+	if most > 0 {
+		n = min(n, float64(l.Used)*kvFull/most)
 	}
-	return int64(min(float64(l.Used)*kvFull/most, float64(t.bounds.Max)))
+	return int64(min(n, t.held.room(kvGrow)))
 }
 
 // sure says that there is evidence younger than the last change.
@@ -246,6 +283,9 @@ func (t *Tuner) grow(now time.Time, l Look, f firsts) {
 		return
 	}
 	n := t.within(min(t.seats+max(int64(step), 1), t.cap(l)))
+	if t.cut.IsZero() {
+		t.pace = min(t.pace+paceBack, paceFast)
+	}
 	t.pace = max(t.pace, min(t.pace+paceSlow, paceMost))
 	if n > t.seats {
 		t.seats, t.grown = n, now
