@@ -36,7 +36,7 @@
 // A storm of GOAWAYs opens a gRPC breaker before anything fails (PreTrip, B7).
 // An operator may trip, reset and hold any breaker (hand.go). Tenants (B5, T2)
 // is the bounded set of tenants' breakers. What counts at all is one table
-// (Verdicts, B6; docs/reasons.md).
+// (Rules, B6; docs/reasons.md).
 //
 // # The council
 //
