@@ -90,9 +90,10 @@ func (r *runs) note(c *trial, p *plant, tuner *queue.Tuner, b band) {
 // best numbers are those that give 98 % of the most tokens per second, in rough
 // traffic 95 %.
 //
-// In very uneven traffic chance breaks each letter at times for a fixed number
-// too: the best is late in one window of 90 s in six. There, and over many
-// seeds, one run in ten may be beyond one.
+// In very uneven traffic chance breaks a letter at times: the best fixed number
+// itself is late in three windows of 90 s in ten, and what some hundred
+// requests of half a minute hold in the mean is off by a tenth. There, and over
+// many seeds, one run in ten may be beyond a letter.
 func TestTunerOverManySeeds(t *testing.T) {
 	seeds := queue.Thorough(4, 40)
 	for _, c := range trials() {
