@@ -103,6 +103,33 @@ func TestTrip(t *testing.T) {
 	)
 }
 
+// The ratio may make an operator's soft level hard: for the first open time,
+// whatever there was long ago (B5).
+func TestTrippedSoftBecomesHard(t *testing.T) {
+	c := defaults()
+	c.Progressive = true
+	b := opened(t, c, 1)
+	probe(t, b, at(36*sec))
+	b.Record(at(36*sec), true, true) // 5 min
+	b.Trip(at(40*sec), Soft, time.Minute, "eve")
+	record(b, at(41*sec), 20, 0)
+	if v := b.View(at(41 * sec)); v.State != Hard || v.Left < 30*sec || v.Left > 36*sec {
+		t.Fatalf("%+v, want 30s and a fifth", v)
+	}
+}
+
+// Who is dropped from its set opens no more: it would do so for nobody.
+func TestRetired(t *testing.T) {
+	b := newHTTP(defaults(), dice(1))
+	if !b.retire(at(0)) {
+		t.Fatal("needed")
+	}
+	record(b, at(0), 100, 0)
+	if b.overrun(at(0), "x") || b.Trip(at(0), Hard, sec, "eve") || b.View(at(0)).State != Closed {
+		t.Fatalf("%+v", b.View(at(0)))
+	}
+}
+
 // A reset closes, whatever held it, and starts to count anew.
 func TestReset(t *testing.T) {
 	j := &Journal{}
@@ -143,6 +170,9 @@ func TestHold(t *testing.T) {
 	b = opened(t, defaults(), 1) // held open
 	b.Hold(at(1*sec), minute, "eve")
 	for _, now := range []time.Duration{2 * sec, 30 * sec, time.Minute - 1} {
+		if v := b.View(at(now)); v.State != Hard || v.Left != time.Minute-now || v.Evidence != (Evident{20, 20}) {
+			t.Fatalf("at %v: %+v", now, v)
+		}
 		if v := b.Allow(at(now), policy.Critical); v.Action != Shed || v.State != Hard || v.RetryAfter != max(time.Minute-now, ms) {
 			t.Fatalf("at %v: %+v", now, v)
 		}
@@ -223,6 +253,12 @@ func TestRestore(t *testing.T) {
 	record(b, at(0), 0, 20)
 	if b.Restore(at(0), Hard, sec, "x") {
 		t.Fatal("its own 20 good ends say better")
+	}
+	b = newHTTP(defaults(), dice(1))
+	b.Trip(at(0), Hard, sec, "eve")
+	b.Reset(at(1*sec), "eve")
+	if b.Restore(at(2*sec), Hard, sec, "x") {
+		t.Fatal("an operator has closed it in this life")
 	}
 	b = newHTTP(defaults(), dice(1))
 	b.Restore(at(0), Soft, 1000*time.Hour, "x")

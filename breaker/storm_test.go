@@ -127,6 +127,9 @@ func TestStormAndOutage(t *testing.T) {
 	if v := b.View(at(0)); v.Evidence != (Evident{20, 6}) {
 		t.Errorf("evidence %+v", v.Evidence)
 	}
+	if took := play(t, b, 0); took < 25*sec {
+		t.Errorf("closed after %v: something had failed, its recovery is no shorter", took)
+	}
 
 	b = newGRPC(nil) // a held one hears nothing
 	b.Hold(at(0), time.Time{}, "eve")

@@ -81,8 +81,15 @@ const (
 func (f *Fixture) join(t *testing.T) breaker.Bus {
 	t.Helper()
 	b := f.Open()
-	t.Cleanup(func() { b.Close() })
+	t.Cleanup(func() { shut(t, b) })
 	return b
+}
+
+func shut(t *testing.T, b breaker.Bus) {
+	t.Helper()
+	if err := b.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
 }
 
 // word is a replica's n-th word of a pool.
@@ -237,7 +244,7 @@ func same(t *testing.T, got, said breaker.Opinion) {
 func (f *Fixture) standing(t *testing.T, round int) map[breaker.Key]breaker.Opinion {
 	t.Helper()
 	b := f.Open()
-	defer b.Close()
+	defer shut(t, b)
 	before, after := word("suite", "before", round), word("suite", "after", round)
 	publish(t, b, before)
 	e := listen(t, b, nil)

@@ -139,18 +139,14 @@ func closes(t *testing.T, f *Fixture) {
 	mine, other := listen(t, a, nil), listen(t, b, nil)
 	publish(t, a, word("a", "p", 1))
 	mine.hears(t, word("a", "p", 1))
-	if err := a.Close(); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	shut(t, a)
 	mine.wasEnded(t)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := a.Publish(ctx, word("a", "p", 2)); err == nil || ctx.Err() != nil {
 		t.Errorf("publish on a closed bus: %v, want an error at once", err)
 	}
-	if err := a.Close(); err != nil {
-		t.Errorf("second close: %v", err)
-	}
+	shut(t, a) // a second time does nothing
 	listen(t, a, nil).wasEnded(t)
 	publish(t, b, word("b", "p", 1))
 	other.hears(t, word("b", "p", 1))

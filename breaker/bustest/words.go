@@ -104,7 +104,7 @@ func lateJoiner(t *testing.T, f *Fixture) {
 			publish(t, a, word("a", fmt.Sprint("p", p), n))
 		}
 	}
-	a.Close() // its words stay
+	shut(t, a) // its words stay
 	e := listen(t, f.join(t), nil)
 	e.until(t, "what stands", func() bool { return len(e.last) == 50 })
 	e.mu.Lock()

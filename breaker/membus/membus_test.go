@@ -57,11 +57,11 @@ func TestTTL(t *testing.T) {
 		if w := hears(); len(w) != 1 || w[0].TTL != 6*time.Second {
 			t.Fatalf("after 4s: %+v, want 6s left", w)
 		}
-		time.Sleep(6*time.Second - 1)
+		time.Sleep(6*time.Second - time.Nanosecond)
 		if w := hears(); len(w) != 1 {
 			t.Fatalf("a nanosecond before its end: %+v", w)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if w := hears(); len(w) != 0 {
 			t.Fatalf("at its end: %+v", w)
 		}
