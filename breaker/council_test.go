@@ -364,3 +364,32 @@ func BenchmarkRuling(b *testing.B) {
 		}
 	}
 }
+
+// Whatever comes over the wire, rulings stay what they may be.
+func FuzzHear(f *testing.F) {
+	f.Add("a", "p", uint8(0), uint8(2), uint8(2), 20, 20, uint64(1), int64(15*sec), int64(0))
+	f.Add("", "", uint8(9), uint8(9), uint8(9), -1, 1, uint64(1<<63), int64(-1), int64(1<<62))
+	f.Fuzz(func(t *testing.T, replica, name string, kind, state, level uint8, requests, failures int, seq uint64, ttl, pass int64) {
+		co := NewCouncil("me", defaults())
+		co.Hear(at(0), says("a", 1, Closed, 20))
+		o := Opinion{
+			Replica: replica, Breaker: name, Kind: Kind(kind), State: State(state), Level: State(level),
+			Requests: requests, Failures: failures, Seq: seq, TTL: time.Duration(ttl),
+		}
+		if news := co.Hear(at(0), o); news && o.Check() != nil {
+			t.Fatalf("heard %+v", o)
+		}
+		for _, now := range []time.Time{at(0), at(time.Duration(pass)), at(-time.Duration(pass))} {
+			for _, pool := range []string{name, "p"} {
+				r := co.Ruling(now, pool, o.Kind)
+				if r.Open > r.Votes || r.Votes > 2 || r.Elsewhere > Hard || r.Elsewhere != Closed && 2*r.Open <= r.Votes {
+					t.Fatalf("%+v", r)
+				}
+				if w, ok := co.TakeOver(now, pool, o.Kind); ok && !w.Open() {
+					t.Fatalf("taken over: %+v", w)
+				}
+			}
+			co.Advance(now)
+		}
+	})
+}

@@ -75,7 +75,7 @@ type Transition struct {
 }
 
 // Journal keeps the latest transitions of many breakers in order. The zero
-// value keeps 1,024. Safe for concurrent use; it is touched only when a
+// value keeps 1024. Safe for concurrent use; it is touched only when a
 // breaker changes its state.
 type Journal struct {
 	Max int // kept; 0 = 1024
@@ -92,18 +92,21 @@ func (j *Journal) Add(t Transition) {
 	defer j.mu.Unlock()
 	j.last++
 	t.Seq = j.last
-	most := j.Max
-	if most <= 0 {
-		most = 1024
-	}
-	if len(j.kept) >= most {
-		j.kept = append(j.kept[:0], j.kept[len(j.kept)-most+1:]...)
+	if len(j.kept) >= 2*j.most() { // now and then, not each time
+		j.kept = append(j.kept[:0], j.kept[len(j.kept)-j.most()+1:]...)
 	}
 	j.kept = append(j.kept, t)
 	if j.changed != nil {
 		close(j.changed)
 		j.changed = nil
 	}
+}
+
+func (j *Journal) most() int {
+	if j.Max > 0 {
+		return j.Max
+	}
+	return 1024
 }
 
 // Since gives the transitions after seq that are still kept, oldest first, and
@@ -114,8 +117,8 @@ func (j *Journal) Since(seq uint64) ([]Transition, <-chan struct{}) {
 	if j.changed == nil {
 		j.changed = make(chan struct{})
 	}
-	i := len(j.kept)
-	for i > 0 && j.kept[i-1].Seq > seq {
+	i, oldest := len(j.kept), max(0, len(j.kept)-j.most())
+	for i > oldest && j.kept[i-1].Seq > seq {
 		i--
 	}
 	return append([]Transition(nil), j.kept[i:]...), j.changed
