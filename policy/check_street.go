@@ -60,8 +60,7 @@ func (d *decoder) checkCascade(p *Policy) {
 	}
 }
 
-// checkClusters: each cluster is one, of one protocol, and of a name that
-// Envoy does not cut in its statistics.
+// checkClusters: each cluster is one, of one protocol.
 func (d *decoder) checkClusters(p *Policy) {
 	listed := make(map[string]int)
 	for i := range p.Envoy.Clusters {
@@ -71,7 +70,6 @@ func (d *decoder) checkClusters(p *Policy) {
 			continue
 		}
 		listed[name] = i
-		d.checkDots(p, index2("envoy.clusters", i, "name"), name)
 	}
 	first := make(map[string]int) // pool of a cluster
 	for i := range p.Pools {
@@ -85,18 +83,10 @@ func (d *decoder) checkClusters(p *Policy) {
 		case !shared && known && p.Envoy.Clusters[k].protocolSet && p.Envoy.Clusters[k].Protocol != pool.Protocol:
 			d.failAt(index2("envoy.clusters", k, "protocol"), p.Envoy.Clusters[k].Protocol.String(),
 				fmt.Sprintf("must be that of pools[%d], %s, which has this cluster", i, pool.Protocol))
-		case !shared && !known:
-			d.checkDots(p, index2("pools", i, "envoy.cluster"), pool.Cluster)
 		}
 		if !shared {
 			first[pool.Cluster] = i
 		}
-	}
-}
-
-func (d *decoder) checkDots(p *Policy, at, name string) {
-	if p.Envoy.Watch.Metrics && strings.Contains(name, ".") {
-		d.failAt(at, name, "must have no dot: Envoy cuts the names of its statistics there; rename the cluster, or set envoy.watch.metrics: false")
 	}
 }
 

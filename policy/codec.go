@@ -104,22 +104,12 @@ func objectThen[S any](then func(d *decoder, n *yaml.Node, at string, s *S, has 
 			m := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 			for _, f := range fields {
 				if v := f.write(e, s); v != nil {
-					m.Content = append(m.Content, keyNode(f.key), v)
+					m.Content = append(m.Content, plain("!!str", f.key), v)
 				}
 			}
 			return m
 		},
 	}
-}
-
-// keyNode quotes a key that YAML 1.1 reads as a boolean, so that tools of that
-// time read dumps as they are meant. weir itself reads YAML 1.2.
-func keyNode(key string) *yaml.Node {
-	n := plain("!!str", key)
-	if key == "on" {
-		n.Style = yaml.DoubleQuotedStyle
-	}
-	return n
 }
 
 // readFields reads in the order of the file, so that errors are in its order.

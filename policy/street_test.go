@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -58,7 +59,7 @@ breaker:
   window: 20s
   hard: 40%
   coolDown: progressive
-  tenant: {"on": true}
+  tenant: {enabled: true}
   cascade: {ttl: 30s}
 `)
 	http, grpc := p.BreakerOf(HTTP), p.BreakerOf(GRPCProtocol)
@@ -98,7 +99,7 @@ profiles:
   edge: {queue: {length: {max: 0}}}
 breaker:
   grpc: {minRequests: 5, release: [50%, 100%]}
-  tenant: {"on": true, coolDown: {first: 1m, factor: 2, cap: 10m}, max: 50}
+  tenant: {enabled: true, coolDown: {first: 1m, factor: 2, cap: 10m}, max: 50}
   cascade: {bus: etcd, etcd: {endpoints: ["e1:2379", "[::1]:2379"], username: weir, password: {file: pw}, tls: true, ca: ca.pem}, literal: true, ttl: 20s, renew: 4s}
 retryControl: {disabled: true, base: 50ms, factor: 1, max: 1s, jitter: 0, storm: 3}
 envoy:
@@ -229,12 +230,18 @@ func TestProtectedClustersByHand(t *testing.T) {
 	}
 }
 
-// A dot is refused only where its statistics are read.
+// A name with dots is taken, and noted only where its statistics are heard.
 func TestClusterWithDots(t *testing.T) {
 	text := strings.Replace(minimal, "variant: fp16", `variant: fp16, envoy: {cluster: "outbound|80||m.ns.svc"}`, 1)
-	p := load(t, "w.yaml", text+"envoy: {watch: {metrics: false}}\n")
-	if c, ok := p.ClusterOf("outbound|80||m.ns.svc"); !ok || c.MaxRequests != 204 {
-		t.Errorf("%+v %v", c, ok)
+	for _, metrics := range []bool{true, false} {
+		p := load(t, "w.yaml", text+fmt.Sprintf("envoy: {watch: {metrics: %t}}\n", metrics))
+		if c, ok := p.ClusterOf("outbound|80||m.ns.svc"); !ok || c.MaxRequests != 204 {
+			t.Errorf("%+v %v", c, ok)
+		}
+		noted := strings.Contains(strings.Join(p.Notes(), "\n"), "its name has a dot: leave emit_tags_as_labels off")
+		if noted != metrics {
+			t.Errorf("metrics %t: noted %t", metrics, noted)
+		}
 	}
 }
 

@@ -117,7 +117,7 @@ func tenantBreakerTable() codec[TenantBreaker] {
 	return objectThen(func(d *decoder, _ *yaml.Node, at string, b *TenantBreaker, _ func(string) bool) {
 		checkLevels(d, at, b.Soft, b.Hard)
 	},
-		key("on", func(b *TenantBreaker) *bool { return &b.On }, boolean()),
+		key("enabled", func(b *TenantBreaker) *bool { return &b.On }, boolean()),
 		key("soft", func(b *TenantBreaker) *Ratio { return &b.Soft }, ratio(true)),
 		key("hard", func(b *TenantBreaker) *Ratio { return &b.Hard }, ratio(true)),
 		key("minRequests", func(b *TenantBreaker) *int { return &b.MinRequests }, whole[int](1, 1_000_000)),
