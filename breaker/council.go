@@ -36,6 +36,7 @@ type Council struct {
 
 	mu      sync.Mutex
 	ballots map[topic]*Ballot
+	swept   time.Time
 	refused uint64
 }
 
@@ -104,7 +105,7 @@ func (c *Council) ballot(now time.Time, t topic) *Ballot {
 	if b != nil {
 		return b
 	}
-	if len(c.ballots) >= maxBallots {
+	if since := now.Sub(c.swept); len(c.ballots) >= maxBallots && (since >= time.Second || since < 0) {
 		c.sweep(now)
 	}
 	if len(c.ballots) >= maxBallots {
@@ -153,7 +154,9 @@ func (c *Council) Advance(now time.Time) {
 	c.listenForShouts(now)
 }
 
+// sweep drops what is over. The lock is held.
 func (c *Council) sweep(now time.Time) {
+	c.swept = now
 	for t, b := range c.ballots {
 		words := b.tally.Load().words
 		left := b.fresh(now)
