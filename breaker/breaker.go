@@ -48,8 +48,10 @@
 //
 // # Invariants
 //
-// Only the transitions drawn above, but for an operator's and the policy's;
-// each goes to the Journal with its cause and figures. The ratio is within
+// Only the transitions drawn above, for those causes (GOAWAYs and overrun lead
+// from soft to hard too), but for an operator's, the policy's, and that a
+// tenant silent for long is forgotten; each goes to the Journal with its cause
+// and figures. The ratio is within
 // 0..1. A closed breaker is read by one atomic load and fed without a lock.
 // Nothing here reads a clock, sleeps, logs or starts a goroutine.
 package breaker
