@@ -65,6 +65,8 @@ vuln: ## known vulnerabilities in what we call
 
 examples: build ## every policy and Envoy file of examples/ is loaded and checked
 	@for f in examples/policies/*.yaml; do echo "weir check $$f"; ./bin/weir check "$$f" >/dev/null || exit 1; done
+	@for f in examples/envoy/*.yaml; do n=$${f##*/}; p=examples/policies/$$n; [ "$$n" != two-filters.yaml ] || p=examples/policies/default.yaml; \
+	  [ -f "$$p" ] || p=; echo "weir envoy check $$f$${p:+ --config $$p}"; ./bin/weir envoy check "$$f" $${p:+--config "$$p"} || exit 1; done
 	@go test ./examples/... -run 'Static' -count=1
 
 clean: ## what was built; not .tools

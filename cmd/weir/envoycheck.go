@@ -70,7 +70,7 @@ func checkEnvoy(c *cobra.Command, file, config, release string, asJSON bool) err
 		_, err = fmt.Fprint(c.OutOrStdout(), report)
 	}
 	if err == nil && report.Errors() > 0 {
-		err = fmt.Errorf("%s: %d errors", file, report.Errors())
+		err = fmt.Errorf("%s: %s", file, report.Summary())
 	}
 	return err
 }

@@ -122,11 +122,14 @@ func (d *decoder) field(n *yaml.Node, m proto.Message, fd protoreflect.FieldDesc
 	case fd.IsMap():
 		d.entries(n, m, fd, path, depth)
 	case fd.IsList():
-		if n.Kind != yaml.SequenceNode {
-			d.l.add(Error, "bad-value", place(n, path), "must be a list", "write [value, ...]")
+		list := m.ProtoReflect().Mutable(fd).List()
+		if n.Kind != yaml.SequenceNode { // Envoy takes it for a list of one
+			d.l.add(Warning, "bad-value", place(n, path), "must be a list", "write [value, ...]")
+			if v, ok := d.one(n, m, fd, path+"[0]", depth, list.NewElement); ok {
+				list.Append(v)
+			}
 			return
 		}
-		list := m.ProtoReflect().Mutable(fd).List()
 		for i, c := range n.Content {
 			if v, ok := d.one(c, m, fd, path+"["+strconv.Itoa(i)+"]", depth, list.NewElement); ok {
 				list.Append(v)

@@ -89,6 +89,17 @@ func (r *Report) Errors() int {
 	return n
 }
 
+// Summary counts in words: 1 error, 2 warnings.
+func (r *Report) Summary() string {
+	count := func(n int, of string) string {
+		if n != 1 {
+			of += "s"
+		}
+		return fmt.Sprintf("%d %s", n, of)
+	}
+	return count(r.Errors(), "error") + ", " + count(len(r.Findings)-r.Errors(), "warning")
+}
+
 // String lists the findings and sums them up.
 func (r *Report) String() string {
 	var b strings.Builder
@@ -96,7 +107,7 @@ func (r *Report) String() string {
 		b.WriteString(f.String())
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "%s: %d errors, %d warnings for Envoy %s", r.File, r.Errors(), len(r.Findings)-r.Errors(), r.Release)
+	fmt.Fprintf(&b, "%s: %s for Envoy %s", r.File, r.Summary(), r.Release)
 	if !r.Policy {
 		b.WriteString("; not held against a policy (--config weir.yaml): its waits, seats, body limit, pools and names are unchecked")
 	}
@@ -140,6 +151,9 @@ type at struct {
 }
 
 func (l *linter) add(s Severity, rule string, p at, message, advice string) {
+	if p.path == "" {
+		p.path = "." // the whole
+	}
 	l.findings = append(l.findings, Finding{
 		File: l.file, Line: max(p.line, 1), Column: max(p.column, 1), Path: p.path,
 		Rule: rule, Severity: s, Message: message, Advice: advice,

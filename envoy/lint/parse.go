@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -37,6 +38,9 @@ func (l *linter) parse(data []byte) *yaml.Node {
 		}
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 			top.line, _ = strconv.Atoi(m[1])
+			if strings.Contains(err.Error(), "did not find expected") {
+				top.line++ // the parser counts from 0, the scanner from 1
+			}
 		}
 		l.add(Error, "yaml", top, "no YAML: "+clip(err.Error()), "correct the syntax")
 		return nil

@@ -39,9 +39,6 @@ func ParseRelease(s string) (Release, error) {
 	return 0, fmt.Errorf("release %q: must be one of 1.%d to 1.%d", s, Oldest, Newest)
 }
 
-// includes is whether the file has to work with release r.
-func (o Options) includes(r Release) bool { return o.Release == 0 || o.Release == r }
-
 // before is whether the file has to work with a release older than r.
 func (o Options) before(r Release) bool {
 	if o.Release == 0 {

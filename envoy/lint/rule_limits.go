@@ -220,7 +220,7 @@ func checkKeepalive(l *linter) {
 			return // an Envoy stands there
 		}
 		if k.GetInterval() != nil && k.GetInterval().AsDuration() < 5*time.Minute && !l.scene.weir[c.GetName()] {
-			l.warn(l.doc.field(k, "interval"), fmt.Sprintf("pings every %v: a gRPC server with default settings answers GOAWAY too_many_pings below 300 s", k.GetInterval().AsDuration()), "set interval: 300s, or leave keepalive off")
+			l.warn(l.doc.field(k, "interval"), fmt.Sprintf("cluster %s is pinged every %v: a gRPC server with default settings answers GOAWAY too_many_pings below 300 s", quote(c.GetName()), k.GetInterval().AsDuration()), "set interval: 300s, or leave keepalive off")
 		}
 	})
 }

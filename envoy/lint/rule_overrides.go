@@ -47,7 +47,7 @@ func checkOverrides(l *linter) {
 // nearNamespaces finds weir.policies, weir-policy and the like.
 func (l *linter) nearNamespaces(m *corev3.Metadata) {
 	for _, name := range sortedKeys(m.GetFilterMetadata()) {
-		if name != l.scene.namespace && distance(strings.ToLower(name), l.scene.namespace) <= 2 {
+		if name != l.scene.namespace && distance(strings.ToLower(name), l.scene.namespace) <= 3 {
 			l.add(Error, "override-unread", l.doc.entryOf(m, "filter_metadata", name), "nobody reads namespace "+quote(name), "did you mean "+l.scene.namespace+"?")
 		}
 	}

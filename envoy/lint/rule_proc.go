@@ -190,7 +190,11 @@ func (l *linter) mode(mode *procv3.ProcessingMode, p at, rest *procv3.Processing
 		l.fail(where("request_header_mode"), "weir is not shown the request", "set request_header_mode: SEND")
 	}
 	if mode.GetResponseHeaderMode() == procv3.ProcessingMode_SKIP && !seen(0, rest.GetResponseHeaderMode()) {
-		l.fail(where("response_header_mode"), "weir does not see what the model answers", "set response_header_mode: SEND")
+		report := l.fail
+		if mode.GetResponseTrailerMode() == procv3.ProcessingMode_SEND {
+			report = l.warn // the form in which trailers tell all
+		}
+		report(where("response_header_mode"), "weir does not see how the model answers", "set response_header_mode: SEND")
 	}
 	if !seen(mode.GetResponseTrailerMode(), rest.GetResponseTrailerMode()) {
 		l.fail(where("response_trailer_mode"), "without the trailers weir may learn of an answer's end before its body, and frees the seat too early", "set response_trailer_mode: SEND")
@@ -255,25 +259,31 @@ func checkHeaderList(l *linter) {
 			continue
 		}
 		var dropped []string
+		cause := ""
+		drop := func(h, by string) {
+			if dropped = append(dropped, h); cause == "" {
+				cause = by
+			}
+		}
 		for _, h := range written {
 			deny := rules.GetDisallowExpression()
 			system := strings.HasPrefix(h, "x-envoy-") && !rules.GetAllowEnvoy().GetValue()
 			switch allow := rules.GetAllowExpression(); {
 			case deny != nil && wholly(deny.GetRegex(), h):
-				dropped = append(dropped, h)
+				drop(h, "disallow_expression")
 			case allow != nil && wholly(allow.GetRegex(), h):
+			case (rules.GetDisallowAll().GetValue() || system) && allow != nil:
+				drop(h, "allow_expression")
 			case rules.GetDisallowAll().GetValue() || system:
-				dropped = append(dropped, h)
+				drop(h, "disallow_all")
 			}
 		}
 		if len(dropped) == 0 {
 			continue
 		}
 		p := l.doc.field(m.proc, "mutation_rules")
-		for _, f := range []string{"disallow_all", "disallow_expression", "allow_expression"} {
-			if l.doc.has(rules, f) {
-				p = l.doc.field(rules, f)
-			}
+		if l.doc.has(rules, cause) {
+			p = l.doc.field(rules, cause)
 		}
 		message := "Envoy drops headers of weir's: " + strings.Join(dropped, ", ")
 		advice := "take mutation_rules from weir envoy snippet"

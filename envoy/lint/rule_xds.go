@@ -87,7 +87,7 @@ func checkStats(l *linter) {
 	root := l.doc.root
 	if sink {
 		t := root.GetStatsFlushInterval()
-		if d := t.AsDuration(); t == nil && root.GetStatsFlushOnAdmin() == false || d > time.Second {
+		if d := t.AsDuration(); t == nil && !root.GetStatsFlushOnAdmin() || d > time.Second {
 			l.warn(l.doc.field(root, map[bool]string{true: "stats_sinks", false: "stats_flush_interval"}[t == nil]), "statistics reach weir every 5 s or later: a GOAWAY storm is over by then", "set stats_flush_interval: 1s")
 		}
 	}
