@@ -18,7 +18,7 @@ var celFunctions = []string{
 // celAttributes are the roots and what is under them; "*" = anything. An
 // unknown one is no error to Envoy: the attribute is not there.
 var celAttributes = map[string][]string{
-	"request": {"path", "url_path", "host", "scheme", "method", "headers", "referer", "useragent", "time", "id", "protocol", "query", "duration", "size", "total_size", "headers_bytes"},
+	"request": {"path", "url_path", "host", "scheme", "method", "headers", "referer", "useragent", "time", "id", "protocol", "query", "duration", "size", "total_size"},
 	"response": {
 		"code", "code_details", "flags", "grpc_status", "headers", "trailers", "size", "total_size", "backend_latency",
 	},

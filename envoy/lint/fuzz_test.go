@@ -1,10 +1,12 @@
 package lint
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // sound is what holds of every report.
@@ -91,5 +93,29 @@ func TestBoundsHold(t *testing.T) {
 		if !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Rule == "yaml" }) {
 			t.Errorf("%s: %s", name, r)
 		}
+	}
+}
+
+// TestManyClusters: a bootstrap of 2,000 clusters and routes is read in
+// seconds, and the last mistake in it is found.
+func TestManyClusters(t *testing.T) {
+	text := read(t, "envoy", "two-filters.yaml")
+	var routes, clusters strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&routes, "              - {name: r%d, match: {path: /m/%d}, route: {cluster: m%d, timeout: 0s}}\n", i, i, i)
+		fmt.Fprintf(&clusters, "  - {name: m%d, type: STATIC, connect_timeout: 5s, circuit_breakers: *model_breakers, load_assignment: {cluster_name: m%d}}\n", i, i)
+	}
+	routes.WriteString("              - {name: last, match: {path: /m/last}, route: {cluster: m2000, timeout: 0s}}\n")
+	const before = "              - name: deny-rest\n"
+	text = edit(t, text, []string{before, routes.String() + before}) + clusters.String()
+	start := time.Now()
+	r := Check("many.yaml", []byte(text), Options{})
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	} else {
+		t.Logf("it took %v", took)
+	}
+	if len(r.Findings) != 1 || r.Findings[0].Rule != "cluster-missing" || !strings.Contains(r.Findings[0].Message, "m2000") {
+		t.Errorf("%s", r)
 	}
 }

@@ -126,7 +126,7 @@ func (l *linter) perRoute(m *manager, holder proto.Message, entries map[string]*
 				of = &m.filters[i]
 			}
 		}
-		got := l.doc.open(entries[name])
+		got := l.doc.routeEntry(entries[name])
 		switch {
 		case of == nil:
 			l.fail(p, "no filter of the chain is named "+quote(name)+": Envoy ignores this entry", "the filters are "+strings.Join(filterNames(m), ", "))
@@ -150,9 +150,9 @@ func perRouteOf(filter proto.Message) protoreflect.FullName {
 func fitsRoute(filter, got proto.Message) bool {
 	name := got.ProtoReflect().Descriptor().FullName()
 	if own, ok := perRouteTypes[filter.ProtoReflect().Descriptor().FullName()]; ok {
-		return name == own || name == "envoy.config.route.v3.FilterConfig"
+		return name == own
 	}
-	return name.Parent() == filter.ProtoReflect().Descriptor().FullName().Parent() || name == "envoy.config.route.v3.FilterConfig"
+	return name.Parent() == filter.ProtoReflect().Descriptor().FullName().Parent()
 }
 
 func filterNames(m *manager) []string {
@@ -193,7 +193,7 @@ func checkOrder(l *linter) {
 
 // ours are headers that only weir may write; one each for what a matcher may
 // cover.
-var ours = []string{"x-weir-pool", "x-weir-tenant", "x-weir-request-id", "x-weir-anything"}
+var ours = []string{"x-weir-pool", "x-weir-tenant", "x-weir-request-id", "x-weir-new-name"}
 
 func checkForgery(l *linter) {
 	for _, m := range l.scene.managers {

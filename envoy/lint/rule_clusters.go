@@ -7,6 +7,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -69,6 +70,11 @@ func (l *linter) reference(m proto.Message, name string, p at) {
 	advice := "define it in static_resources.clusters"
 	if near := l.nearest(name); near != "" {
 		advice = "did you mean " + near + "?"
+	}
+	table, routed := within[*routev3.RouteConfiguration](l.doc, m)
+	if routed && (table.GetValidateClusters() == nil || table.GetValidateClusters().GetValue()) {
+		l.fail(p, "no cluster "+quote(name), advice+"; Envoy looks up routes of the file before CDS, unless validate_clusters is false")
+		return
 	}
 	if l.scene.cds {
 		l.warn(p, "no cluster "+quote(name)+" in this file", advice+"; fine where CDS brings it")

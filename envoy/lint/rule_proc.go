@@ -30,7 +30,7 @@ func (d *document) procOf(m *manager, r *route) *procv3.ExtProcPerRoute {
 func (d *document) procs(holder interface{ GetTypedPerFilterConfig() map[string]*anypb.Any }) map[string]*procv3.ExtProcPerRoute {
 	found := map[string]*procv3.ExtProcPerRoute{}
 	for name, a := range holder.GetTypedPerFilterConfig() {
-		if p, ok := d.open(a).(*procv3.ExtProcPerRoute); ok {
+		if p, ok := d.routeEntry(a).(*procv3.ExtProcPerRoute); ok {
 			found[name] = p
 		}
 	}
@@ -54,6 +54,11 @@ func checkFailOpen(l *linter) {
 	all(l.doc, func(o *procv3.ExtProcOverrides) {
 		if o.GetFailureModeAllow().GetValue() {
 			l.procOpens(l.doc.field(o, "failure_mode_allow"))
+		}
+	})
+	all(l.doc, func(c *routev3.FilterConfig) {
+		if c.GetDisabled() {
+			l.warn(l.doc.field(c, "disabled"), "a filter is off here", "remove it if it is one of weir's")
 		}
 	})
 	all(l.doc, func(p *procv3.ExtProcPerRoute) {

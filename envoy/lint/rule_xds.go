@@ -38,6 +38,22 @@ func checkRTDS(l *linter) {
 	l.fail(l.doc.field(l.doc.root, "layered_runtime"), message, "add a layer {name: "+want+", rtds_layer: {name: "+want+", rtds_config: ...}}, see weir envoy snippet")
 }
 
+// checkEDS: endpoints and shedding by EDS reach only clusters of that type.
+func checkEDS(l *linter) {
+	if l.Policy == nil || l.Policy.Envoy.XDS == nil || l.Policy.Envoy.XDS.CDS {
+		return
+	}
+	for i := range l.Policy.Envoy.Clusters {
+		want := &l.Policy.Envoy.Clusters[i]
+		c := l.scene.clusters[want.Name]
+		if want.Endpoints == nil || c == nil || c.GetType() == clusterv3.Cluster_EDS {
+			continue
+		}
+		l.fail(l.doc.field(c, "type"), "the policy serves the endpoints of cluster "+quote(want.Name)+" (envoy.clusters), and it does not ask for them",
+			"set type: EDS with eds_cluster_config of weir's cluster, or take endpoints out of the policy")
+	}
+}
+
 // checkFetchTimeout: with 0s an Envoy that starts before weir never listens.
 func checkFetchTimeout(l *linter) {
 	all(l.doc, func(s *corev3.ConfigSource) {

@@ -77,6 +77,7 @@ var ruleTable = []Rule{
 	{ID: "keepalive", Text: "HTTP/2 pings more often than gRPC servers permit", check: checkKeepalive},
 
 	{ID: "rtds", Text: "no runtime layer of weir's although the policy serves one", Policy: true, check: checkRTDS},
+	{ID: "eds", Text: "a cluster whose endpoints the policy serves and the file does not ask for", Policy: true, check: checkEDS},
 	{ID: "fetch-timeout", Text: "initial_fetch_timeout 0 (never listens) or the 15 s default", check: checkFetchTimeout},
 	{ID: "merge-window", Text: "endpoint updates held back a second before 1.40", check: checkMergeWindow},
 	{ID: "stats", Text: "statistics that weir watches are dropped, late or counted as deltas", check: checkStats},

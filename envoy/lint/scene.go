@@ -13,6 +13,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/weirproxy/weir/policy"
@@ -195,10 +196,21 @@ func sameAddress(e *endpointv3.Endpoint, listen string) bool {
 	return false // another host may listen on the same port
 }
 
+// routeEntry is what a per-route entry holds, out of a FilterConfig too. nil
+// where it holds nothing, or what is told already.
+func (d *document) routeEntry(a *anypb.Any) proto.Message {
+	m := d.open(a)
+	if wrapped, ok := m.(*routev3.FilterConfig); ok {
+		return d.open(wrapped.GetConfig())
+	}
+	return m
+}
+
 // upstream is a cluster's HTTP options; nil where there are none.
 func (d *document) upstream(c *clusterv3.Cluster) *httpv3.HttpProtocolOptions {
-	for _, a := range c.GetTypedExtensionProtocolOptions() {
-		if o, ok := d.open(a).(*httpv3.HttpProtocolOptions); ok {
+	options := c.GetTypedExtensionProtocolOptions()
+	for _, name := range sortedKeys(options) {
+		if o, ok := d.open(options[name]).(*httpv3.HttpProtocolOptions); ok {
 			return o
 		}
 	}
