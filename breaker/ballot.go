@@ -58,6 +58,33 @@ func (b *Ballot) Ruling(now time.Time) Ruling {
 	return r
 }
 
+// OpenUntil is when the longest open time that a fresh word tells of is over,
+// by the clock here; in the literal form of any pool. Zero while nobody says
+// that it is open. It is a hint for who is shed: the ruling itself stands for
+// as long as the words do. It takes no lock.
+func (b *Ballot) OpenUntil(now time.Time) (until time.Time) {
+	words := b.tally.Load().words
+	for i := range words {
+		if w := &words[i]; w.Open() && now.Before(w.over) {
+			until = later(until, w.openUntil())
+		}
+	}
+	if loud := b.council.loud.Load(); loud != 0 && now.UnixNano() < loud && !b.topic.tenant {
+		until = later(until, time.Unix(0, b.council.loudOpen.Load()))
+	}
+	return until
+}
+
+// openUntil is when the open time that the word tells of is over.
+func (w *word) openUntil() time.Time { return w.over.Add(w.Left - w.TTL) }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // fresh are the words that are not over, in a slice of their own.
 func (b *Ballot) fresh(now time.Time) []word {
 	var out []word

@@ -34,6 +34,8 @@ type Council struct {
 	policy atomic.Pointer[policy.Breaker]
 	loud   atomic.Int64 // literal: Unix time in ns until which a pool is said to be open
 
+	loudOpen atomic.Int64 // and when the longest of those open times is over
+
 	mu      sync.Mutex
 	ballots map[topic]*Ballot
 	swept   time.Time
@@ -172,12 +174,12 @@ func (c *Council) sweep(now time.Time) {
 // listenForShouts notes until when some pool is said to be open, for the
 // literal form. The lock is held.
 func (c *Council) listenForShouts(now time.Time) {
-	var until time.Time
+	var until, open time.Time
 	if c.policy.Load().Cascade.Literal {
 		for t, b := range c.ballots {
 			for _, w := range b.tally.Load().words {
-				if !t.tenant && w.Open() && now.Before(w.over) && w.over.After(until) {
-					until = w.over
+				if !t.tenant && w.Open() && now.Before(w.over) {
+					until, open = later(until, w.over), later(open, w.openUntil())
 				}
 			}
 		}
@@ -186,6 +188,7 @@ func (c *Council) listenForShouts(now time.Time) {
 		c.loud.Store(0)
 		return
 	}
+	c.loudOpen.Store(open.UnixNano())
 	c.loud.Store(until.UnixNano())
 }
 
