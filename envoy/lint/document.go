@@ -80,7 +80,7 @@ func (d *document) value(m proto.Message, name string) *yaml.Node {
 func (d *document) item(m proto.Message, name string, i int) at {
 	p := d.field(m, name)
 	p.path += "[" + strconv.Itoa(i) + "]"
-	if n := d.value(m, name); n != nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {
+	if n := d.value(m, name); n != nil && n.Kind == yaml.SequenceNode && i >= 0 && i < len(n.Content) {
 		p.line, p.column = n.Content[i].Line, n.Content[i].Column
 	}
 	return p

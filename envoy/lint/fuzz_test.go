@@ -12,7 +12,10 @@ import (
 // sound is what holds of every report.
 func sound(t *testing.T, data []byte, r *Report) {
 	t.Helper()
-	lines := 1 + strings.Count(string(data), "\n")
+	lines := 1
+	for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} { // what YAML ends a line with
+		lines += strings.Count(string(data), end)
+	}
 	known := map[string]bool{}
 	for _, rule := range Rules() {
 		known[rule.ID] = true
@@ -32,7 +35,7 @@ func FuzzCheck(f *testing.F) {
 	for _, s := range []string{
 		"", "a: &a [*a]", "a: &a {b: *a}\nstatic_resources: *a", "static_resources: {clusters: [{name: &n x}, {name: *n}]}", "- 1", "null", "? {a: b}\n: c",
 		"static_resources: {listeners: [{filter_chains: [{filters: [{typed_config: {\"@type\": x}}]}]}]}", "node: {metadata: {a: [1, {b: 010}]}}", "static_resources: &s {clusters: *s}",
-		"layered_runtime: {layers: [{name: a, static_layer: {a: {b: {c: on}}}}]}", "{\"node\": {\"id\": 1.5}}", "---\n---\n", "\xff", "a: !!binary x",
+		"layered_runtime: {layers: [{name: a, static_layer: {a: {b: {c: on}}}}]}", "{\"node\": {\"id\": 1.5}}", "---\n---\n", "\xff", "a: !!binary x", "{", "\r$",
 	} {
 		f.Add([]byte(s))
 	}

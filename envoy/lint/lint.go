@@ -150,9 +150,16 @@ type at struct {
 	path         string
 }
 
+// maxPath is how much of a path a finding shows; only what nests without end
+// is longer.
+const maxPath = 1000
+
 func (l *linter) add(s Severity, rule string, p at, message, advice string) {
-	if p.path == "" {
+	switch {
+	case p.path == "":
 		p.path = "." // the whole
+	case len(p.path) > maxPath:
+		p.path = strings.ToValidUTF8(p.path[:maxPath], "") + "..."
 	}
 	l.findings = append(l.findings, Finding{
 		File: l.file, Line: max(p.line, 1), Column: max(p.column, 1), Path: p.path,

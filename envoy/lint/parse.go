@@ -42,6 +42,7 @@ func (l *linter) parse(data []byte) *yaml.Node {
 				top.line++ // the parser counts from 0, the scanner from 1
 			}
 		}
+		top.line = min(top.line, 1+bytes.Count(data, []byte("\n")))
 		l.add(Error, "yaml", top, "no YAML: "+clip(err.Error()), "correct the syntax")
 		return nil
 	}
