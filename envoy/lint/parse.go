@@ -15,7 +15,7 @@ import (
 // can repeat a small text without end.
 const (
 	maxBytes = 16 << 20
-	maxNodes = 1 << 19
+	maxNodes = 1 << 18
 	maxDepth = 100
 )
 
