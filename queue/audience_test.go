@@ -22,11 +22,12 @@ type audience struct {
 	lasts    time.Duration
 	length   int
 	share    policy.Ratio
-	unmarked bool    // callers do not say that they come back
-	absent   float64 // part of the callers that do not
-	hasty    bool    // callers of tenants with an odd number come at half their hint
-	whole    bool    // callers know whole seconds only, rounded up
-	flood    float64 // requests a second of one more tenant in the burst, none of which comes back
+	unmarked bool          // callers do not say that they come back
+	absent   float64       // part of the callers that do not
+	early    float64       // callers of tenants with an odd number come at this part of their hint; 0 = they obey
+	every    time.Duration // or so often, whatever they are told; 0 = not
+	whole    bool          // callers know whole seconds only, rounded up
+	flood    float64       // requests a second of one more tenant in the burst, none of which comes back
 	seed     uint64
 }
 
@@ -55,7 +56,7 @@ type outcome struct {
 	calls, first [policy.NumClasses]int // and those admitted at the first try
 	soon         int                    // admitted at first or at a hint within 5 s
 	back, let    int                    // first returns, and those of them that got a seat
-	hasty, calm  int                    // seats of those of hasty tenants, and of the others
+	hasty, calm  []time.Duration        // seats of tenants with an odd number, and of the others
 	off          []float64              // |seat - hinted| / hint of these
 	hints        []float64              // of first tries, in seconds
 	peak         int                    // most returns in a second
@@ -79,6 +80,7 @@ type world struct {
 	seq    uint64
 	open   int // calls of the burst that may still get a seat
 	names  []string
+	turns  [policy.NumClasses]int // of tenants, where hasty ones are compared
 	out    outcome
 }
 
@@ -120,6 +122,10 @@ func (w *world) after(now time.Duration, rate float64) time.Duration {
 	return now + time.Duration(w.r.ExpFloat64()/rate*float64(time.Second))
 }
 
+// haste says that those of odd tenants do not obey; then tenants take turns in
+// sending, so that none sends more by chance.
+func (c *audience) haste() bool { return c.early > 0 || c.every > 0 }
+
 func (w *world) newcomer(now time.Duration) {
 	rate := w.base
 	if w.bursting(now) {
@@ -131,6 +137,10 @@ func (w *world) newcomer(now time.Duration) {
 		x -= w.mix[class]
 	}
 	n := w.r.IntN(w.tenants)
+	if w.haste() {
+		n = w.turns[class] % w.tenants
+		w.turns[class]++
+	}
 	k := &call{w: waiter(class, w.names[n]), tenant: n, first: now}
 	if w.bursting(now) {
 		w.out.calls[class]++
@@ -182,14 +192,14 @@ func (w *world) seated(now time.Duration, k *call) {
 	o := &w.out
 	if w.bursting(now) {
 		o.served++
-		switch {
-		case k.tenant < 0:
+		if k.tenant < 0 {
 			o.flooded++
-		case k.tenant%2 == 1:
-			o.hasty++
-		default:
-			o.calm++
 		}
+	}
+	if k.tenant%2 == 1 {
+		o.hasty = append(o.hasty, now)
+	} else {
+		o.calm = append(o.calm, now)
 	}
 	if !w.bursting(k.first) || k.tenant < 0 {
 		return
@@ -215,7 +225,7 @@ func (w *world) refused(now time.Duration, k *call, hint time.Duration) {
 	if k.try == 0 {
 		w.out.hints = append(w.out.hints, hint.Seconds())
 	}
-	if w.r.Float64() < w.absent || k.try == 5 {
+	if w.r.Float64() < w.absent || k.try == 5 && !w.haste() {
 		if w.bursting(k.first) {
 			w.open--
 		}
@@ -227,10 +237,13 @@ func (w *world) refused(now time.Duration, k *call, hint time.Duration) {
 		Class: k.w.Class, Tenant: k.w.Tenant, Cost: k.w.Cost, Tokens: k.w.Tokens,
 		MaxWait: k.w.MaxWait, OnExpiry: k.w.OnExpiry, Returns: !w.unmarked,
 	}
-	back := k.hinted + time.Duration(w.r.IntN(10))*ms // the network's part
+	network := time.Duration(w.r.IntN(10)) * ms
+	back := k.hinted + network
 	switch {
-	case w.hasty && k.tenant%2 == 1:
-		back = now + hint/2
+	case w.every > 0 && k.tenant%2 == 1:
+		back = now + w.every + network
+	case w.early > 0 && k.tenant%2 == 1:
+		back = now + time.Duration(w.early*float64(hint)) + network
 	case w.whole:
 		back = now + (hint + time.Second - 1).Truncate(time.Second)
 	}

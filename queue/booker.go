@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weirproxy/weir/policy"
@@ -15,6 +16,7 @@ type booker struct {
 	slots  []slot // in order; those before head are gone
 	head   int
 	due    int           // slots[head:due] are due
+	asked  []slot        // invited to come without a booking, in order
 	undue  int           // bookings in slots[due:]
 	last   time.Duration // its latest booking
 	marked bool          // its callers say that they come back
@@ -38,7 +40,7 @@ func (b *book) enter(e *enquiry, index int) *booker {
 	} else {
 		k = &booker{}
 	}
-	*k = booker{name: e.tenant, class: e.class, page: index, slots: k.slots[:0]}
+	*k = booker{name: e.tenant, class: e.class, page: index, slots: k.slots[:0], asked: k.asked[:0]}
 	if b.flows[e.class] == nil {
 		b.flows[e.class] = make(map[string]*booker)
 	}
@@ -100,6 +102,11 @@ func (b *book) pass(now time.Duration) {
 			b.schedule(k)
 			continue
 		}
+		if len(k.asked) > 0 && (k.head == k.due || k.asked[0].at < k.slots[k.head].at) {
+			k.asked = slices.Delete(k.asked, 0, 1)
+			b.tidy(k)
+			continue
+		}
 		n := int(k.slots[k.head].n)
 		st.Due -= n
 		st.Lapsed += uint64(n)
@@ -109,9 +116,12 @@ func (b *book) pass(now time.Duration) {
 
 // schedule tells when pass has to look at the flow.
 func (b *book) schedule(k *booker) {
-	next := never
+	next, kept := never, b.cfg.Grace+b.cfg.Max/quanta+1
 	if k.head < k.due {
-		next = plus(k.slots[k.head].at, b.cfg.Grace+b.cfg.Max/quanta+1)
+		next = plus(k.slots[k.head].at, kept)
+	}
+	if len(k.asked) > 0 {
+		next = min(next, plus(k.asked[0].at, kept))
 	}
 	if k.due < len(k.slots) {
 		next = min(next, k.slots[k.due].at)
@@ -119,9 +129,15 @@ func (b *book) schedule(k *booker) {
 	b.events.fix(k.pos, next, 0)
 }
 
-// drop forgets the flow's first slot, and the flow with its last.
+// drop forgets the flow's first slot.
 func (b *book) drop(k *booker) {
-	if k.head++; k.head < len(k.slots) {
+	k.head++
+	b.tidy(k)
+}
+
+// tidy forgets a flow of which nobody is to come any more.
+func (b *book) tidy(k *booker) {
+	if k.head < len(k.slots) || len(k.asked) > 0 {
 		b.schedule(k)
 		return
 	}

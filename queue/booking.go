@@ -33,8 +33,15 @@ const (
 //     moved by those who book much.
 //
 // It is then moved on until all pages together are nowhere fuller than the
-// drain rate. A caller who says that it comes back and is not in its slot has
-// come early: it is told the last slot of its flow, and nothing more is booked.
+// drain rate.
+//
+// A caller who says that it comes back, while others of its flow are booked and
+// none of them is due, has come early. It is refused, seats or no seats, told
+// the last slot of its flow, and nothing more is booked: so it gets no seat
+// before those who obey, who are away. Let in early is who is entitled to a seat
+// (see room), or comes to a pool that is as good as idle (see mayCome); it uses
+// up the next booking of its flow, which has as many seats in sum. Callers who
+// do not say that they come back cannot be told from newcomers, and are these.
 //
 // Fuller than a rate means: for some t, the bookings due from now
 // until t are more than rate * (t - first), where first is when the present
@@ -44,8 +51,10 @@ const (
 // Inf. Theory 37(1), 1991): who comes at its slot is served as it comes.
 //
 // A booking is due from its slot on and forgotten Grace later. Nothing is
-// booked beyond Max. Memory: 24 bytes a slot, at most quanta slots a flow, and
-// no more bookings over all than the drain rate clears in Max + Grace. Each
+// booked beyond Max: who finds no slot is invited for some instant before it,
+// to come as a newcomer. Memory: 24 bytes a slot, at most quanta slots and
+// 2*invitations invitations a flow, and no more bookings over all than the drain
+// rate clears in Max + Grace; only a flow with bookings has invitations. Each
 // operation is O(log n) in the number of flows; a new booking walks over
 // 3*cells counters at most, and allocates only for a flow that has none.
 type book struct {
@@ -121,7 +130,7 @@ type enquiry struct {
 	group  int
 	tenant string
 	weight float64
-	again  bool          // says that it comes back
+	again  bool          // has a booking of its flow already
 	since  time.Duration // when it was refused first
 	first  time.Duration // when the present line is gone through
 
@@ -148,8 +157,10 @@ func (b *book) add(now time.Duration, e *enquiry) (time.Duration, bool) {
 	k := b.flows[e.class][e.tenant]
 	index := e.group*policy.NumClasses + int(e.class)
 	if k != nil {
-		if index = k.page; e.again && k.undue > 0 {
-			return k.last, true
+		if index = k.page; e.again {
+			if at, ok := k.latest(); ok {
+				return at, true
+			}
 		}
 	}
 	for index >= len(b.pages) {

@@ -43,20 +43,21 @@ func (l *Line) redeem(w *Waiter) bool {
 // that says when it comes. It does not touch w.
 func (l *Line) Book(now time.Time, w *Waiter) time.Duration {
 	l.tick(now)
-	return l.hint(w, l.now)
+	return l.hint(w, l.now, w.Returns)
 }
 
 // hint is the time until w, refused first at since, would be let in, and books
-// that slot for it. Without a book it is position / drain rate, and beyond the
-// longest hint some time in the last half of that.
-func (l *Line) hint(w *Waiter, since time.Duration) time.Duration {
+// that slot for it; again says that one of its flow that is not used up is its
+// own. Without a book it is position / drain rate, and beyond the longest hint
+// some time in the last half of that.
+func (l *Line) hint(w *Waiter, since time.Duration, again bool) time.Duration {
 	first := l.wait(l.total + 1)
 	if !l.book.open() || l.draining || w.Class >= policy.NumClasses {
 		return first
 	}
 	e := enquiry{
 		class: w.Class, group: w.Group, tenant: w.Tenant, weight: weightOf(w),
-		again: w.Returns, since: since, first: l.now + first, all: l.drain.rate(l.usable.Requests),
+		again: again, since: since, first: l.now + first, all: l.drain.rate(l.usable.Requests),
 	}
 	if e.group < 0 || e.group >= len(l.groups) {
 		e.group = len(l.groups) - 1
@@ -72,7 +73,9 @@ func (l *Line) hint(w *Waiter, since time.Duration) time.Duration {
 	e.flows = int(portion * float64(l.tenantsOf(w.Class)))
 	at, ok := l.book.add(l.now, &e)
 	if !ok {
-		return l.book.cfg.Max - l.spread(l.book.cfg.Max/2)
+		hint := l.book.cfg.Max - l.spread(l.book.cfg.Max/2)
+		l.book.invite(&e, l.now+hint)
+		return hint
 	}
 	hint := at - l.now
 	return min(l.book.cfg.Max, hint+l.spread(min(hint/8, seconds(1/e.rate))))

@@ -46,7 +46,7 @@ func TestSlotIsAPlace(t *testing.T) {
 		t.Fatalf("hint %v, want about %v", hint, want)
 	}
 	slot := now + hint
-	early := mustRefuse(t, l, at(slot-50*ms), returning(policy.Standard, "a"), b, Full).Hint
+	early := mustRefuse(t, l, at(slot-50*ms), returning(policy.Standard, "a"), b, TenantFull).Hint
 	if early < 50*ms {
 		t.Errorf("early, it was told %v: sooner than its slot", early)
 	}

@@ -15,22 +15,32 @@ func (l *Line) Offer(now time.Time, w *Waiter, b Bounds) Offered {
 		return l.refuse(r)
 	}
 	redeemed := w.Returns && l.redeem(w)
+	early := w.Returns && !redeemed && l.book.early(l.now, w.Class, w.Tenant)
+	if early && !l.mayCome(w) {
+		return Offered{Refusal: TenantFull, Hint: l.hint(w, w.came, true)}
+	}
 	if l.total == 0 && l.fits(w) {
+		if early {
+			l.book.forgo(w.Class, w.Tenant)
+		}
 		l.seat(w, l.favoured(w) && l.priority.short())
 		return Offered{Granted: true}
 	}
 	if b.Length <= 0 || w.MaxWait <= 0 {
-		return Offered{Refusal: Full, Hint: l.hint(w, w.came)}
+		return Offered{Refusal: Full, Hint: l.hint(w, w.came, early)}
 	}
 	l.note(w)
 	if r := l.judge(w, b, redeemed); r != Taken {
-		return Offered{Refusal: r, Hint: l.hint(w, w.came)}
+		return Offered{Refusal: r, Hint: l.hint(w, w.came, early)}
 	}
 	place := l.place(w)
 	if w.deadline != never {
 		if wait := l.wait(place); l.drain.known() && wait > w.deadline-l.now {
-			return Offered{Refusal: CannotMeet, Hint: max(wait, l.hint(w, w.came))}
+			return Offered{Refusal: CannotMeet, Hint: max(wait, l.hint(w, w.came, early))}
 		}
+	}
+	if early {
+		l.book.forgo(w.Class, w.Tenant)
 	}
 	l.enqueue(w, b)
 	if l.grant(w); w.state == seated {
@@ -158,7 +168,7 @@ func (l *Line) expire(t time.Duration) {
 			e.Action = policy.ExpireDrop
 		}
 		if e.Hint = l.wait(l.total + 1); !e.Late && e.Action != policy.ExpireDegrade {
-			e.Hint = l.hint(w, w.came)
+			e.Hint = l.hint(w, w.came, false)
 		}
 		l.pending = append(l.pending, e)
 	}

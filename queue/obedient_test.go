@@ -92,19 +92,6 @@ func TestAbsentCallersWasteNothing(t *testing.T) {
 	}
 }
 
-// A tenant whose callers come back early gains nothing by it but what trying
-// twice as often does: less than a tenth.
-func TestHasteGainsNothing(t *testing.T) {
-	t.Parallel()
-	for _, rate := range []float64{1500, 2 * drains, 4 * drains} {
-		c := pulseOf(rate, 50)
-		c.hasty = true
-		if o := c.run(); float64(o.hasty) > 1.1*float64(o.calm) {
-			t.Errorf("%.0f/s: %d seats for those who come early, %d for the others", rate, o.hasty, o.calm)
-		}
-	}
-}
-
 // A tenant that floods moves its own hints: those of the others stay, and so
 // do their seats.
 func TestFloodMovesItsOwnHints(t *testing.T) {

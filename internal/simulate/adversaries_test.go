@@ -63,31 +63,6 @@ func TestRoguesGainNothing(t *testing.T) {
 	}
 }
 
-// Who comes back before its hint, or every 50 ms saying so, gets no more than
-// who obeys, and takes nothing from it (Q5).
-func TestHasteGainsNothing(t *testing.T) {
-	t.Parallel()
-	obeys := Client{Share: 1, Kind: Obedient, Marks: true, Early: 1, Tries: 100, Patience: 5 * time.Second}
-	early, stubborn := obeys, obeys
-	early.Early = 0.2
-	stubborn.Kind, stubborn.Every = Stubborn, 50*time.Millisecond
-	answers := func(rogue Client) (honest, other float64) {
-		s := duel(150, 150, func(a *Arrival) { a.Clients = []Client{rogue} })
-		s.Clients[0], s.Duration = obeys, time.Minute
-		for i := range s.Arrivals {
-			s.Arrivals[i].To = s.Duration
-		}
-		r := play(t, s, one(20))
-		return served(r, "honest"), served(r, "rogue")
-	}
-	alike, _ := answers(obeys)
-	for name, c := range map[string]Client{"early": early, "stubborn": stubborn} {
-		if h, g := answers(c); g > 1.1*h || h < 0.95*alike {
-			t.Errorf("%s: the rogue got %v answers, the honest one %v; among its like %v", name, g, h, alike)
-		}
-	}
-}
-
 // A tenant with little traffic waits as if it were alone with equals, whatever
 // another sends (P2).
 func TestSmallTenantHardlyWaits(t *testing.T) {

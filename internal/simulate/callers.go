@@ -281,6 +281,10 @@ func (w *world) again(c *caller, hint time.Duration) {
 	w.agenda.push(event{at: w.now + pause, kind: returns, who: c})
 }
 
+// hop is the least time of an early caller between two tries: without it, one
+// who is told less each time would never get past an instant.
+const hop = time.Millisecond
+
 // pause is how long a caller stays away; false = for good.
 func (w *world) pause(c *caller, hint time.Duration) (time.Duration, bool) {
 	k := c.client
@@ -290,7 +294,7 @@ func (w *world) pause(c *caller, hint time.Duration) (time.Duration, bool) {
 		if early <= 0 || early >= 1 {
 			return hint, hint > 0
 		}
-		return time.Duration(early * float64(hint)), hint > 0
+		return max(hop, time.Duration(early*float64(hint))), hint > 0
 	case Backoff:
 		full := k.Every << min(c.tries-1, 20)
 		return max(full/2+time.Duration(w.rng.Float64()*float64(full/2)), hint), true

@@ -27,6 +27,7 @@ func TestPauses(t *testing.T) {
 		{"obedient, again", Client{Kind: Obedient}, 4, 3 * s, 3 * s, 3 * s, false},
 		{"obedient, without a hint", Client{Kind: Obedient, Early: 1}, 1, 0, 0, 0, true},
 		{"early", Client{Kind: Obedient, Early: 0.25}, 1, 4 * s, s, s, false},
+		{"early, an instant before", Client{Kind: Obedient, Early: 0.25}, 9, 1, time.Millisecond, time.Millisecond, false},
 		{"backoff, first", Client{Kind: Backoff, Every: s}, 1, 0, s / 2, s, false},
 		{"backoff, third", Client{Kind: Backoff, Every: s}, 3, 0, 2 * s, 4 * s, false},
 		{"backoff, not before the hint", Client{Kind: Backoff, Every: s}, 1, 5 * s, 5 * s, 5 * s, false},
