@@ -45,6 +45,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproxy/weir/internal/redisclient"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
 	"github.com/weirproxy/weir/quota/memstore"
@@ -81,7 +82,7 @@ type Store struct {
 // New makes a store; it does not wait for Redis. Errors are of the
 // configuration: a prefix with braces, TLS files that cannot be read.
 func New(config policy.Redis, o Options) (*Store, error) {
-	config, err := withDefaults(config)
+	config, err := redisclient.Defaults(config)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func New(config policy.Redis, o Options) (*Store, error) {
 	if o.Journal <= 0 {
 		o.Journal = 1 << 16
 	}
-	client, err := dial(config)
+	client, err := redisclient.Dial(config)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproxy/weir/internal/redisclient"
 	"github.com/weirproxy/weir/quota"
 )
 
@@ -20,7 +21,7 @@ const (
 
 // watch is the background work: it ends when ctx does.
 func (s *Store) watch(ctx context.Context) {
-	s.client.Load().warm(ctx, s.config.Pool)
+	warm(ctx, s.client.Load(), s.config.Pool)
 	for {
 		select {
 		case <-ctx.Done():
@@ -65,7 +66,7 @@ func (s *Store) await(ctx context.Context) time.Time {
 // what is added meanwhile, afterwards, or a fast stream of local decisions
 // would keep Redis away for ever.
 func (s *Store) comeBack(ctx context.Context) (back time.Time) {
-	client, err := dial(s.config)
+	client, err := redisclient.Dial(s.config)
 	if err != nil {
 		return back // the TLS files are being replaced: the next probe sees
 	}
@@ -78,7 +79,7 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 		_ = client.Close() // it went away again
 		return time.Time{}
 	}
-	client.warm(ctx, s.config.Pool)
+	warm(ctx, client, s.config.Pool)
 	old := s.client.Swap(client)
 	o := s.outage.Swap(nil)
 	_ = old.Close() // its server may be gone
