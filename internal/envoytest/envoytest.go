@@ -4,7 +4,7 @@
 //
 // The Envoy binaries come from WEIR_ENVOYS (paths, separated by spaces) or, in
 // a checkout where build/envoy ran, from .tools. A missing neighbour fails the
-// test with the command that brings it; nothing skips.
+// test with the command that brings it; only etcd skips, see StartEtcd.
 package envoytest
 
 import (
