@@ -1,0 +1,272 @@
+package redisbus_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/breaker/bustest"
+	"github.com/weirproxy/weir/internal/envoytest"
+	"github.com/weirproxy/weir/internal/redisbus"
+	"github.com/weirproxy/weir/policy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var ctx = context.Background()
+
+// seed gives each bus its own jitter.
+var seed atomic.Uint64
+
+func open(t testing.TB, c policy.Redis) *redisbus.Bus { return openWith(t, c, redisbus.Options{}) }
+
+func openWith(t testing.TB, c policy.Redis, o redisbus.Options) *redisbus.Bus {
+	t.Helper()
+	o.Seed = seed.Add(1)
+	b, err := redisbus.New(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func client(t testing.TB, addr string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func word(replica, pool string, seq uint64) breaker.Opinion {
+	return breaker.Opinion{
+		Replica: replica, Breaker: pool, State: breaker.Hard, Level: breaker.Hard,
+		Requests: 100, Failures: 60, Left: 5 * time.Second, Seq: seq, TTL: 15 * time.Second,
+	}
+}
+
+// ear keeps what one Listen heard.
+type ear struct {
+	mu    sync.Mutex
+	last  map[breaker.Key]breaker.Opinion
+	downs []error
+	gate  chan struct{} // heard waits for it, if not nil
+}
+
+func listen(t testing.TB, b breaker.Bus, gate chan struct{}) *ear {
+	e := &ear{last: map[breaker.Key]breaker.Opinion{}, gate: gate}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.Listen(ctx, func(o breaker.Opinion) {
+			if e.gate != nil {
+				<-e.gate
+			}
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.last[o.Key()] = o
+		}, func(err error) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.downs = append(e.downs, err)
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return e
+}
+
+func (e *ear) has(o breaker.Opinion) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last[o.Key()].Seq >= o.Seq
+}
+
+// wasDown reports whether it was told of a loss and then, if back, of a return.
+func (e *ear) wasDown(back bool) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := len(e.downs)
+	return n > 0 && (e.downs[n-1] == nil) == back
+}
+
+func hears(t testing.TB, e *ear, words ...breaker.Opinion) {
+	t.Helper()
+	for _, o := range words {
+		envoytest.Eventually(t, 10*time.Second, fmt.Sprintf("word %d of %s is heard", o.Seq, o.Breaker), func() bool { return e.has(o) })
+	}
+}
+
+// B3: the bus over a real redis-server is a bus like any other; each test with
+// keys of its own, each replica on a wire of its own.
+func TestBus(t *testing.T) {
+	server := envoytest.StartRedis(t)
+	look := client(t, server.Addr)
+	n := 0
+	bustest.Run(t, func(t *testing.T) bustest.Fixture {
+		n++
+		prefix := fmt.Sprint("t", n)
+		key := func(name string) string { return prefix + ":{breakers}:" + name }
+		wires := map[breaker.Bus]*envoytest.Wire{}
+		return bustest.Fixture{
+			Open: func() breaker.Bus {
+				w := envoytest.StartWire(t, server.Addr)
+				b := open(t, policy.Redis{Addresses: []string{w.Addr}, Prefix: prefix})
+				wires[b] = w
+				return b
+			},
+			Cut: func(b breaker.Bus) func() { wires[b].Cut(); return wires[b].Mend },
+			Garbage: func() {
+				for _, text := range garbage() {
+					must(t, look.HSet(ctx, key("words"), fmt.Sprintf("x%q", text), text).Err())
+					must(t, look.XAdd(ctx, &redis.XAddArgs{Stream: key("stream"), Values: []string{"w", text}}).Err())
+				}
+				must(t, look.XAdd(ctx, &redis.XAddArgs{Stream: key("stream"), Values: []string{"a", "1", "b", "2"}}).Err())
+				must(t, look.Publish(ctx, key("bell"), strings.Repeat("noise", 1000)).Err())
+			},
+		}
+	})
+	keys, err := look.Keys(ctx, "*").Result()
+	must(t, err)
+	for _, k := range keys {
+		if ttl := look.PTTL(ctx, k).Val(); ttl <= 0 || ttl > breaker.MaxTTL+time.Minute {
+			t.Errorf("key %q lives for %v, want up to an hour and a minute", k, ttl)
+		}
+	}
+	if len(keys) == 0 {
+		t.Error("no keys: nothing was looked at")
+	}
+}
+
+// garbage are records that are no words, or are not what their place says.
+func garbage() []string {
+	const text = `{"v":1,"replica":"x","breaker":"p","kind":"http","state":"hard","level":"hard","requests":4,"failures":2,"left":0,"seq":7,"ttl":15000000000}`
+	ends := fmt.Sprint(time.Now().Add(10 * time.Second).UnixMilli())
+	return []string{
+		"", "x", "1 2 3", text, ends + " 7 {}", ends + " 8 " + text, "x 7 " + text, "-1 7 " + text, "99999999999999999999 7 " + text,
+		fmt.Sprint(time.Now().Add(100*time.Hour).UnixMilli()) + " 7 " + text, // stands for ever
+		ends + ` 7 {"v":2}`, strings.Repeat("x", 1<<20),
+	}
+}
+
+// A record that is a word but lies under another's name is nobody's.
+func TestMisplacedWord(t *testing.T) {
+	server := envoytest.StartRedis(t)
+	look := client(t, server.Addr)
+	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
+	must(t, b.Publish(ctx, word("a", "p", 1)))
+	record := look.HGet(ctx, "weir:{breakers}:words", "p:1:a:p").Val()
+	must(t, look.HSet(ctx, "weir:{breakers}:words", "p:1:b:p", record).Err())
+	e := listen(t, b, nil)
+	hears(t, e, word("a", "p", 1))
+	envoytest.Eventually(t, 5*time.Second, "it is counted", func() bool { return b.Stats().Garbage == 1 })
+	must(t, b.Publish(ctx, word("b", "p", 2))) // it gives way to a newer word
+	hears(t, e, word("b", "p", 2))
+}
+
+// Keys of another type, used-up ids and flushed keys: the next word puts all
+// right, whoever listens.
+func TestSpoiltKeys(t *testing.T) {
+	server := envoytest.StartRedis(t)
+	look := client(t, server.Addr)
+	a, b := open(t, policy.Redis{Addresses: []string{server.Addr}}), open(t, policy.Redis{Addresses: []string{server.Addr}})
+	e := listen(t, b, nil)
+	const at = "weir:{breakers}:"
+	seq := uint64(0)
+	for name, spoil := range map[string]func() error{
+		"words of another type":  func() error { return look.Set(ctx, at+"words", "x", 0).Err() },
+		"ends of another type":   func() error { return look.Set(ctx, at+"ends", "x", 0).Err() },
+		"stream of another type": func() error { return look.Set(ctx, at+"stream", "x", 0).Err() },
+		"flushed":                func() error { return look.FlushAll(ctx).Err() },
+		"trimmed":                func() error { return look.XTrimMaxLen(ctx, at+"stream", 0).Err() },
+		"ids used up": func() error {
+			return look.XAdd(ctx, &redis.XAddArgs{Stream: at + "stream", ID: "18446744073709551615-18446744073709551615", Values: []string{"w", "x"}}).Err()
+		},
+	} {
+		seq++
+		must(t, a.Publish(ctx, word("a", "p", seq)))
+		hears(t, e, word("a", "p", seq))
+		must(t, spoil())
+		seq++
+		if err := a.Publish(ctx, word("a", "p", seq)); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		hears(t, e, word("a", "p", seq))
+		late := listen(t, a, nil)
+		hears(t, late, word("a", "p", seq))
+	}
+	if e.wasDown(false) {
+		t.Errorf("told of a loss: %v", e.downs)
+	}
+}
+
+// A stream that is trimmed past a slow listener's cursor: it reads anew what
+// stands, and hears the last word of each.
+func TestTrimmedPastTheCursor(t *testing.T) {
+	server := envoytest.StartRedis(t)
+	config := policy.Redis{Addresses: []string{server.Addr}}
+	a := openWith(t, config, redisbus.Options{MaxLen: 1})
+	b := open(t, config)
+	gate := make(chan struct{})
+	e := listen(t, b, gate)
+	must(t, a.Publish(ctx, word("a", "first", 1)))
+	envoytest.Eventually(t, 5*time.Second, "the listener is at its first word", func() bool { return b.Stats().Heard == 1 })
+	for n := uint64(1); n <= 600; n++ {
+		must(t, a.Publish(ctx, word("a", fmt.Sprint("p", n%7), n)))
+	}
+	if n := client(t, server.Addr).XLen(ctx, "weir:{breakers}:stream").Val(); n > 300 {
+		t.Fatalf("the stream holds %d entries, want it trimmed", n)
+	}
+	close(gate)
+	for n := uint64(594); n <= 600; n++ {
+		hears(t, e, word("a", fmt.Sprint("p", n%7), n))
+	}
+	if st := b.Stats(); st.Rereads == 0 || st.Losses != 0 {
+		t.Errorf("%+v, want a re-read and no loss", st)
+	}
+}
+
+// What is over leaves the server too: the hash is swept by what is published.
+func TestSwept(t *testing.T) {
+	server := envoytest.StartRedis(t)
+	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
+	for n := range 100 {
+		o := word("a", fmt.Sprint("p", n), 1)
+		o.TTL = time.Millisecond
+		must(t, b.Publish(ctx, o))
+	}
+	look := client(t, server.Addr)
+	envoytest.Eventually(t, 5*time.Second, "one word is left", func() bool {
+		must(t, b.Publish(ctx, word("a", "stays", b.Stats().Published+1)))
+		return look.HLen(ctx, "weir:{breakers}:words").Val() == 1 && look.ZCard(ctx, "weir:{breakers}:ends").Val() == 1
+	})
+}
+
+// Bad settings are named.
+func TestBadSettings(t *testing.T) {
+	for want, c := range map[string]policy.Redis{
+		"addresses": {},
+		"prefix":    {Addresses: []string{"127.0.0.1:1"}, Prefix: "{x}"},
+		"ca":        {Addresses: []string{"127.0.0.1:1"}, TLS: true, CA: "missing.pem"},
+	} {
+		if _, err := redisbus.New(c, redisbus.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error that names %s", err, want)
+		}
+	}
+}
