@@ -1,10 +1,3 @@
-// Package envoy is the street: what Envoy has to be told. In this release it
-// generates the filter sections that fit a policy, so that timeouts, buffer
-// limits and the header allow list stand in one place.
-//
-// Sources: Envoy's ext_authz, ext_proc and HTTP connection manager v3 protos.
-// Invariants: what is generated parses strictly into these protos (a test
-// holds that); both filters fail closed; a time in the output is the policy's.
 package envoy
 
 import (
@@ -36,6 +29,13 @@ func Snippet(p *policy.Policy) (string, error) {
 		Address:    address,
 		Keys:       policy.OverrideKeys(),
 		TLS:        p.Server.TLS != nil,
+		Static:     "base",
+	}
+	if v.Layers, v.Sinks, err = bootstrapParts(p); err != nil {
+		return "", err
+	}
+	if x := p.Envoy.XDS; x != nil && x.Layer == v.Static {
+		v.Static = "static" // Envoy takes each name once
 	}
 	switch p.Identity.From {
 	case policy.FromAuthz:
@@ -58,6 +58,7 @@ type view struct {
 	Requests              int
 	Address               string
 	Keys                  []string
+	Layers, Sinks, Static string
 }
 
 // seconds writes a duration in protobuf's JSON form.
@@ -164,12 +165,20 @@ clusters:
 {{- end}}
   load_assignment: {cluster_name: weir, endpoints: [{lb_endpoints: [{endpoint: {address: {{.Address}}}}]}]}
 
-# Into layered_runtime, a static layer (read once, when the filter is built).
+# Into the bootstrap. The static layer is read once, when the filter is built.
 layered_runtime:
   layers:
-  - name: weir
+  - name: {{.Static}}
     static_layer:
       envoy.reloadable_features.ext_proc_graceful_grpc_close: true
       envoy.filters.http.ext_proc.remote_close_timeout_milliseconds: 2000
       re2.max_program_size.error_level: 1000
-`))
+{{- if .Layers}}
+  # What weir changes while Envoy runs; above the others, so that it counts. Envoy starts without weir after a second.
+{{.Layers}}{{else}}
+{{end}}
+{{- if .Sinks}}
+# Into the bootstrap: what weir watches (GOAWAYs, resets, connections). Totals, since increments would be lost while weir is away.
+stats_flush_interval: 1s
+stats_sinks:
+{{.Sinks}}{{end}}`))

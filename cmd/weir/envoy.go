@@ -18,9 +18,11 @@ func envoyCommand() *cobra.Command {
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(&cobra.Command{
-		Use:     "snippet FILE",
-		Short:   "Print the Envoy filter sections that fit a policy",
-		Long:    "snippet prints http_filters, the weir cluster and the runtime layer, with the timeouts and limits of the\npolicy. Complete configurations to start from are in examples/envoy.",
+		Use:   "snippet FILE",
+		Short: "Print the Envoy filter sections that fit a policy",
+		Long: "snippet prints http_filters, the weir cluster and what the bootstrap needs (runtime layers, statistics), with\n" +
+			"the timeouts and limits of the policy; \"weir envoy cluster\" prints the model clusters. Complete\n" +
+			"configurations to start from are in examples/envoy.",
 		Example: "  weir envoy snippet weir.yaml > filters.yaml",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -36,6 +38,7 @@ func envoyCommand() *cobra.Command {
 			return err
 		},
 	})
+	c.AddCommand(envoyClusterCommand())
 	c.AddCommand(envoyCheckCommand())
 	return c
 }

@@ -110,7 +110,9 @@ func TestKeeperAgainstAModel(t *testing.T) {
 				m := &models[i]
 				want, _ := plan.Desired(in[i])
 				m.wanted, m.at = append(m.wanted, measureOf(&want)), append(m.at, now)
-				if listed := slices.ContainsFunc(changed, func(c Change) bool { return c.Cluster == names[i] && c.At.Equal(now) && c.From != c.To && c.Because != "" }); listed == same(settings[i], m.told.settings(names[i])) {
+				if listed := slices.ContainsFunc(changed, func(c Change) bool {
+					return c.Cluster == names[i] && c.At.Equal(now) && c.From != c.To && c.Because != ""
+				}); listed == same(settings[i], m.told.settings(names[i])) {
 					t.Fatalf("%s: listed as changed: %v, from %v to %v", names[i], listed, m.told, settings[i])
 				}
 				is, goal := measureOf(&settings[i]), m.goal(v.Calm)
