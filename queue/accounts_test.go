@@ -142,11 +142,12 @@ type mixer struct {
 	name            string
 	weight          float64
 	streams, others bool
+	class           policy.Class
 	cost            int64 // predicted
 	real            int64 // 0 = as predicted
 }
 
-// mixes keeps a pool of 20 seats busy with mixers and counts what they cost.
+// mixes keeps a pool busy with mixers and counts what they cost.
 type mixes struct {
 	t       *testing.T
 	l       *Line
@@ -158,7 +159,11 @@ type mixes struct {
 }
 
 func newMixes(t *testing.T, ceiling policy.Ratio, ms ...mixer) *mixes {
-	cfg := standardConfig(20, 0)
+	return newMixesOf(t, 20, ceiling, ms...)
+}
+
+func newMixesOf(t *testing.T, seats int64, ceiling policy.Ratio, ms ...mixer) *mixes {
+	cfg := standardConfig(seats, 0)
 	cfg.Shares.Streaming = ceiling
 	x := &mixes{t: t, l: New(cfg, nil), r: dice(7), by: map[string]mixer{}, cost: map[string]float64{}}
 	for range 40 {
@@ -177,7 +182,7 @@ func (x *mixes) bring(name string, stream bool) {
 	if stream && !m.streams || !stream && !m.others {
 		return
 	}
-	w := long(waiter(policy.Standard, name))
+	w := long(waiter(m.class, name))
 	w.Weight, w.Stream, w.Cost = m.weight, stream, m.cost
 	if x.l.Offer(at(0), w, endless).Granted {
 		x.running = append(x.running, w)

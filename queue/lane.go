@@ -81,11 +81,11 @@ func (ln *lane) push(s *spot) {
 		t.turns = append(t.turns, s)
 	}
 	if t.state != ready {
-		c.level.join(&t.flow, t.head())
+		c.level.join(&t.flow, t.head(), w.given)
 	} else if s.pos == 0 {
 		c.level.retie(&t.flow, t.head())
 	}
-	ln.root.join(&c.flow, c.tie)
+	ln.root.join(&c.flow, c.tie, w.given)
 }
 
 // head is the arrival by which a flow with waiters stands among those of equal
@@ -126,7 +126,7 @@ func (ln *lane) charge(s *spot, p policy.Price) {
 	if p == policy.ByTokens {
 		w.charged = costOf(w.Cost)
 		c.level.charge(&s.flow.flow, w.charged)
-		ln.twin.bear(w, w.charged)
+		w.borne = ln.twin.bear(w, w.charged)
 	}
 	ln.root.charge(&c.flow, w.charged)
 }
@@ -156,23 +156,30 @@ func (ln *lane) remove(s *spot) {
 
 // settle corrects what was charged for w to its real cost.
 func (ln *lane) settle(w *Waiter, cost int64) {
-	work := costOf(cost) - w.charged
-	ln.root.correct(&ln.classes[w.Class].flow, work)
+	real := costOf(cost)
+	work := real - w.charged
+	ln.root.correct(&ln.classes[w.Class].flow, work, w.given)
 	if level, f := ln.account(w, work); f != nil {
-		level.correct(f, work*f.weight/weightOf(w))
+		level.correct(f, work*f.weight/weightOf(w), w.given)
+	}
+	if work < 0 {
+		work = min(0, real-w.borne) // what was not counted there is not given back
 	}
 	ln.twin.bear(w, work)
 }
 
 // bear counts to the account of w's tenant, or takes off it, what w was given
-// in the other leaf.
-func (ln *lane) bear(w *Waiter, work float64) {
+// in the other leaf. It returns what it has counted.
+func (ln *lane) bear(w *Waiter, work float64) float64 {
 	if ln == nil {
-		return
+		return 0
 	}
-	if level, f := ln.account(w, work); f != nil {
-		level.bear(f, work*f.weight/weightOf(w))
+	level, f := ln.account(w, work)
+	if f == nil {
+		return 0
 	}
+	scale := f.weight / weightOf(w)
+	return level.bear(f, work*scale, w.given) / scale
 }
 
 // account is where work for w is counted in its class; nil = nowhere, as nobody
@@ -192,11 +199,11 @@ func (ln *lane) account(w *Waiter, work float64) (*level, *flow) {
 }
 
 // rebase starts anew after a change of price.
-func (ln *lane) rebase() {
-	ln.root.rebase()
+func (ln *lane) rebase(given uint64) {
+	ln.root.rebase(given)
 	for i := range ln.classes {
 		level := &ln.classes[i].level
-		level.rebase()
+		level.rebase(given)
 		for _, t := range level.tenants {
 			t.turns = nil
 			if ln.fifo {

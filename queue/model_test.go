@@ -37,6 +37,8 @@ type entry struct {
 	b        Bounds
 	tokens   int64
 	charged  float64 // 0 = was not charged, or is settled
+	borne    float64 // of it, in the twin
+	given    int     // seats given when it was charged
 	via      *modelLane
 	group    int // that the seat counts to
 	favoured bool
@@ -143,10 +145,13 @@ func (m *model) settle(e *entry, cost int64) {
 	}
 	e.charged = 0
 	if e.via.classes.busy() {
-		e.via.classes.correct(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]), work)
+		e.via.classes.correct(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]), work, e.given)
 	}
-	e.via.tenants[e.w.Class].account(e.w, work, false)
-	m.twin(e.via).tenants[e.w.Class].account(e.w, work, true)
+	e.via.tenants[e.w.Class].account(e.w, work, e.given, false)
+	if work < 0 {
+		work = min(0, float64(max(1, cost))-e.borne)
+	}
+	m.twin(e.via).tenants[e.w.Class].account(e.w, work, e.given, true)
 }
 
 func (m *model) drop(e *entry) {
@@ -180,12 +185,12 @@ func (m *model) dispatch(name string) *entry {
 	if m.cfg.Price == policy.ByTokens {
 		cost = float64(e.w.Cost)
 		ml.tenants[e.w.Class].serve(e.w.Tenant, cost)
-		m.twin(ml).tenants[e.w.Class].account(e.w, cost, true)
+		e.borne = m.twin(ml).tenants[e.w.Class].account(e.w, cost, m.given, true)
 	}
 	ml.classes.serve(e.w.Class.String(), cost)
 	o := m.earliest(name, e.w)
 	e.turns[name], o.turns[name] = o.turns[name], e.turns[name]
-	e.charged, e.via, ml.passed = cost, ml, 0
+	e.charged, e.given, e.via, ml.passed = cost, m.given, ml, 0
 	m.drop(e)
 	m.seat(e, name == "priority")
 	return e
@@ -348,8 +353,8 @@ func (m *model) join(e *entry) {
 	for _, name := range m.homes(e.w) {
 		ml := m.lanes[name]
 		e.turns[name] = e.seq
-		ml.tenants[e.w.Class].arrive(e.w.Tenant, m.head(name, e.w).w.Weight)
-		ml.classes.arrive(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]))
+		ml.tenants[e.w.Class].arrive(e.w.Tenant, m.head(name, e.w).w.Weight, m.given)
+		ml.classes.arrive(e.w.Class.String(), float64(m.cfg.Weights[e.w.Class]), m.given)
 	}
 }
 

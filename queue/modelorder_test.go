@@ -24,6 +24,8 @@ type modelFlow struct {
 	weight float64
 	tag    float64
 	ready  bool
+	since  int     // seats given when it began to wait
+	early  float64 // how far it was ahead of v then, less what was given back of charges before
 }
 
 func (m *modelLevel) find(name string) *modelFlow {
@@ -35,14 +37,15 @@ func (m *modelLevel) find(name string) *modelFlow {
 	return nil
 }
 
-func (m *modelLevel) arrive(name string, weight float64) {
+func (m *modelLevel) arrive(name string, weight float64, given int) {
 	f := m.find(name)
 	if f == nil {
 		f = &modelFlow{name: name, tag: m.v}
 		m.flows = append(m.flows, f)
 	}
 	if f.weight = weight; !f.ready {
-		f.ready, f.tag = true, max(f.tag, m.v)
+		f.ready, f.tag, f.since = true, max(f.tag, m.v), given
+		f.early = f.tag - m.v
 	}
 }
 
@@ -86,30 +89,38 @@ func (m *modelLevel) work(work float64) {
 	m.raise()
 }
 
-// correct hands out more work late, or takes some back, but not beyond v.
-func (m *modelLevel) correct(name string, weight, work float64) {
+// correct hands out more work late, or takes some back: of a flow that waits
+// all that it was charged since, otherwise what it is ahead.
+func (m *modelLevel) correct(name string, weight, work float64, given int) {
 	f := m.find(name)
 	if f == nil && work > 0 {
-		f = &modelFlow{name: name, tag: m.v, weight: weight}
+		f = &modelFlow{name: name, tag: m.v, weight: weight, since: given}
 		m.flows = append(m.flows, f)
 	}
-	switch {
-	case f == nil:
-	case work < 0:
-		back := min(-work, (f.tag-m.v)*f.weight)
-		f.tag -= back / f.weight
-		m.credit += back
-		m.work(0)
-	default:
-		m.serve(name, work)
+	if f == nil {
+		return
 	}
+	if given < f.since {
+		work = max(work, -f.early*f.weight)
+		f.early += work / f.weight
+	}
+	if !f.ready {
+		work = max(work, -(f.tag-m.v)*f.weight)
+	}
+	if work > 0 {
+		m.serve(name, work)
+		return
+	}
+	f.tag += work / f.weight
+	m.credit -= work
+	m.work(0)
 }
 
-// account counts work for w, at the weight of its own tier; elsewhere = it was
-// given in the twin.
-func (m *modelLevel) account(w *Waiter, work float64, elsewhere bool) {
+// account counts work for w, at the weight of its own tier, and returns what it
+// has counted; elsewhere = it was given in the twin.
+func (m *modelLevel) account(w *Waiter, work float64, given int, elsewhere bool) float64 {
 	if !m.busy() {
-		return
+		return 0
 	}
 	f, weight, tag := m.find(w.Tenant), w.Weight, m.v
 	if f != nil {
@@ -125,7 +136,8 @@ func (m *modelLevel) account(w *Waiter, work float64, elsewhere bool) {
 		}
 		work = min(work, max(0, (least+leeway*work/weight-tag)*weight))
 	}
-	m.correct(w.Tenant, weight, work)
+	m.correct(w.Tenant, weight, work, given)
+	return work / (weight / w.Weight)
 }
 
 // raise keeps v from lying behind all who wait.
@@ -150,6 +162,7 @@ func (m *modelLevel) rest(name string) {
 		return
 	}
 	if f.tag <= m.v {
+		m.credit = max(0, m.credit-(m.v-f.tag)*f.weight) // what it had to come is nobody's
 		m.flows = slices.DeleteFunc(m.flows, func(g *modelFlow) bool { return g == f })
 	}
 	m.raise()

@@ -101,7 +101,7 @@ func (l *Line) dispatch(i int) *Waiter {
 	if c.leaf == &l.priority {
 		mine = &w.spots[1]
 	}
-	w.via = &c.leaf.lane
+	w.via, w.given = &c.leaf.lane, l.given
 	w.via.charge(mine, l.cfg.Price)
 	l.leave(w)
 	l.forgo(w)
@@ -111,7 +111,7 @@ func (l *Line) dispatch(i int) *Waiter {
 
 // queue puts w into its lines.
 func (l *Line) queue(w *Waiter) {
-	w.spots[0].waiter, w.spots[1].waiter = w, w
+	w.spots[0].waiter, w.spots[1].waiter, w.given = w, w, l.given
 	l.leafOf(w).push(&w.spots[0])
 	if l.favoured(w) {
 		l.priority.push(&w.spots[1])

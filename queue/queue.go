@@ -46,10 +46,20 @@
 // number of seats does not matter to what is handed out; what is done for a
 // flow lags behind it by what its requests in seats still have to do.
 //
-// Idle time brings no credit. [Line.Settle] corrects the accounts by what a
-// request really cost, as more work handed out late, or as work given back; a
-// refund never puts a flow before v. Without anybody waiting nobody competes:
-// seats are then given at once, uncharged.
+// Idle time brings no credit. Without anybody waiting nobody competes: seats
+// are then given at once, uncharged.
+//
+// [Line.Settle] corrects the accounts by what a request really cost, as more
+// work handed out late, or as work given back. As max(v, finish tag) is for a
+// flow that begins to wait, a refund brings one that waits before v: it is served
+// next, and v stands still until as much was handed out again. What a flow has
+// to come when its last waiter leaves is lost, and for a request from before its
+// first came it starts no earlier than v stood then. So over time flows that wait
+// get their parts of the real cost, however wrong the predictions; M, the most
+// that requests in seats were wrong by together, at most seats times the largest,
+// is how far that may be put off: the bounds above hold for real cost with M
+// added, and a newcomer waits for no more than M beside the others' L. Nobody
+// gains: what a refund brings was held back before.
 //
 // Inside a flow (tenant and class) the order is by arrival and Handicap (P4,
 // P6): a request counts as come by so much later. With handicaps of at most A
@@ -239,7 +249,7 @@ func (l *Line) Configure(now time.Time, c Config) []Exit {
 	l.reshape(c)
 	if repriced {
 		for ln := range l.lines {
-			ln.rebase()
+			ln.rebase(l.given)
 		}
 	}
 	l.catchUp()

@@ -51,6 +51,8 @@ type node struct {
 	group      *group        // whose share the seat counts to; nil = the priority lane's
 	via        *lane         // where it was charged
 	charged    float64       // in fair queuing; 0 = was not charged
+	borne      float64       // of that, in its tenant's account in the other leaf
+	given      uint64        // seats the line had given when it began to wait, then when it got its own
 	settled    bool
 }
 
