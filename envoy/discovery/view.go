@@ -75,8 +75,8 @@ const (
 	maxFile      = 16 << 20 // bytes
 )
 
-// order sorts by priority, region, zone and address.
-func order(a, b Endpoint) int {
+// Order sorts by priority, region, zone and address.
+func Order(a, b Endpoint) int {
 	switch {
 	case a.Priority != b.Priority:
 		return a.Priority - b.Priority
@@ -109,7 +109,7 @@ func (l *ledger) put(priority int, region string, list []Endpoint) bool {
 	for i := range own {
 		own[i].Priority, own[i].Region = priority, region
 	}
-	slices.SortFunc(own, order)
+	slices.SortFunc(own, Order)
 	if l.read[priority] && slices.Equal(own, l.lists[priority]) {
 		return false
 	}

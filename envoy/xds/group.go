@@ -1,0 +1,72 @@
+package xds
+
+import (
+	"context"
+	"crypto/x509"
+	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/weirproxy/weir/policy"
+)
+
+// caller is who opened a stream, by what the transport knows.
+type caller struct {
+	address string
+	unix    bool
+	sans    []string // of a verified client certificate: URIs and DNS names
+}
+
+func callerOf(ctx context.Context) caller {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return caller{}
+	}
+	var c caller
+	if p.Addr != nil {
+		c.address, c.unix = p.Addr.String(), p.Addr.Network() == "unix"
+		if c.unix && (c.address == "" || c.address == "@") {
+			c.address = "unix"
+		}
+	}
+	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
+		c.sans = names(info.State.PeerCertificates[0])
+	}
+	return c
+}
+
+func names(cert *x509.Certificate) []string {
+	out := append([]string(nil), cert.DNSNames...)
+	for _, u := range cert.URIs {
+		out = append(out, u.String())
+	}
+	return out
+}
+
+// admits reports whether a group takes a node: all that the group says must
+// match.
+func admits(g *policy.XDSGroup, id, cluster string, c caller) bool {
+	if g.ID != "" && !matches(g.ID, id) || g.Cluster != "" && !matches(g.Cluster, cluster) {
+		return false
+	}
+	if len(g.SANs) == 0 {
+		return true
+	}
+	for _, pattern := range g.SANs {
+		for _, san := range c.sans {
+			if matches(pattern, san) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// matches compares with a name, or a prefix where the pattern ends in *.
+func matches(pattern, s string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(s, prefix)
+	}
+	return pattern == s
+}

@@ -1,0 +1,217 @@
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+)
+
+// callbacks hear what go-control-plane receives and sends. A request's
+// callback runs just before its watch is opened, on the same goroutine.
+type callbacks struct{ s *Server }
+
+func (c callbacks) OnStreamOpen(ctx context.Context, id int64, typeURL string) error {
+	return c.s.roster.open(time.Now(), streamKey{false, id}, callerOf(ctx), typeURL)
+}
+
+func (c callbacks) OnDeltaStreamOpen(ctx context.Context, id int64, typeURL string) error {
+	return c.s.roster.open(time.Now(), streamKey{true, id}, callerOf(ctx), typeURL)
+}
+
+func (c callbacks) OnStreamClosed(id int64, _ *corev3.Node) {
+	c.s.roster.close(time.Now(), streamKey{false, id})
+}
+
+func (c callbacks) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
+	c.s.roster.close(time.Now(), streamKey{true, id})
+}
+
+// heard is what both kinds of requests say.
+type heard struct {
+	typeURL, nonce, version string // version: state of the world alone
+	refused                 *status.Status
+}
+
+func (c callbacks) OnStreamRequest(id int64, req *discoveryv3.DiscoveryRequest) error {
+	h := heard{req.GetTypeUrl(), req.GetResponseNonce(), req.GetVersionInfo(), req.GetErrorDetail()}
+	marker, err := c.s.hear(time.Now(), streamKey{false, id}, req.GetNode(), &h, func(k *talk, first bool) bool {
+		return k.list(req.GetResourceNames(), first)
+	})
+	if err == nil {
+		req.Node = marker
+	}
+	return err
+}
+
+func (c callbacks) OnStreamDeltaRequest(id int64, req *discoveryv3.DeltaDiscoveryRequest) error {
+	h := heard{req.GetTypeUrl(), req.GetResponseNonce(), "", req.GetErrorDetail()}
+	marker, err := c.s.hear(time.Now(), streamKey{true, id}, req.GetNode(), &h, func(k *talk, first bool) bool {
+		k.ask(req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), first)
+		return first || len(req.GetResourceNamesSubscribe()) > 0
+	})
+	if err == nil {
+		req.Node = marker
+	}
+	return err
+}
+
+// hear takes a request: who speaks, what it asks for, and its word on an
+// answer. It returns the node that stands for the stream.
+func (s *Server) hear(now time.Time, key streamKey, n *corev3.Node, h *heard, ask func(k *talk, first bool) bool) (*corev3.Node, error) {
+	r := s.roster
+	r.mu.Lock()
+	st := r.streams[key]
+	if st == nil {
+		r.mu.Unlock()
+		return nil, errors.New("xds: a request of no stream")
+	}
+	fresh, gone, err := r.meet(now, st, n, s.groups)
+	if err != nil {
+		r.mu.Unlock()
+		s.log.Warn("xds: stream refused", "node", n.GetId(), "cluster", n.GetCluster(), "peer", st.caller.address, "sans", st.caller.sans, "err", err)
+		return nil, err
+	}
+	if n != nil && n != st.marker {
+		strip(n)
+	}
+	if h.typeURL == "" {
+		h.typeURL = st.only
+	}
+	k, first := st.talkOf(h.typeURL)
+	var unknown []string
+	if ask(k, first) {
+		unknown = s.unknown(st, h.typeURL, k)
+	}
+	a, spoken := k.take(h.nonce)
+	nack := s.word(now, st, k, h, a, spoken)
+	r.mu.Unlock()
+
+	s.forgetNodes(gone)
+	if fresh != nil {
+		s.greet(fresh)
+	}
+	for _, name := range unknown {
+		s.log.Warn("xds: Envoy asks for what the policy does not have", "type", short(h.typeURL), "name", name, "node", st.node.id)
+	}
+	if nack != nil {
+		s.refuse(st, h.typeURL, nack, a)
+	}
+	return st.marker, nil
+}
+
+// word counts what a request says of an answer; a refusal is returned.
+func (s *Server) word(now time.Time, st *stream, k *talk, h *heard, a answer, spoken bool) *Nack {
+	if !spoken {
+		return nil
+	}
+	if h.refused == nil {
+		if !st.delta && h.version != a.version {
+			return nil // other names are asked for while the answer stays refused
+		}
+		k.acked = a.version
+		s.roster.counts.acked[h.typeURL]++
+		return nil
+	}
+	text := h.refused.GetMessage()
+	if len(text) > maxWords {
+		text = strings.ToValidUTF8(text[:maxWords], "")
+	}
+	nack := &Nack{At: now, Type: short(h.typeURL), Version: a.version, Text: text}
+	st.node.nacks++
+	st.node.last = nack
+	s.roster.counts.nacked[h.typeURL]++
+	return nack
+}
+
+// refuse keeps a refused answer's resources from the node: those that its
+// words name, else all.
+func (s *Server) refuse(st *stream, typeURL string, nack *Nack, a answer) {
+	hashes := a.hashes()
+	named := make(map[string]string)
+	for name, hash := range hashes {
+		if mentions(nack.Text, name) {
+			named[name] = hash
+		}
+	}
+	if len(named) > 0 {
+		hashes = named
+	}
+	names := sorted(hashes)
+	s.roster.mu.Lock()
+	nack.Names = names
+	s.roster.mu.Unlock()
+	kept := false
+	if sh := st.node.group.shelves[typeURL]; sh != nil {
+		kept = sh.refuse(st.node, hashes)
+	}
+	s.log.Error("xds: Envoy refuses what it was sent", "node", st.node.id, "release", st.node.release, "type", nack.Type, "names", cut(names), "err", nack.Text, "last_good_served", kept)
+}
+
+// greet says of a new node what an operator should know.
+func (s *Server) greet(n *node) {
+	if n.supported {
+		s.log.Info("xds: Envoy connected", "node", n.id, "cluster", n.cluster, "group", n.group.name, "release", n.release)
+		return
+	}
+	s.log.Warn("xds: Envoy connected whose release is not supported", "node", n.id, "cluster", n.cluster, "group", n.group.name,
+		"release", n.release, "want", fmt.Sprintf("1.%d or newer", minRelease))
+}
+
+func (c callbacks) OnStreamResponse(_ context.Context, id int64, req *discoveryv3.DiscoveryRequest, resp *discoveryv3.DiscoveryResponse) {
+	c.s.told(streamKey{false, id}, req.GetTypeUrl(), answer{
+		nonce: resp.GetNonce(), version: resp.GetVersionInfo(), at: time.Now(),
+		hashes: func() map[string]string {
+			out := make(map[string]string, len(resp.GetResources()))
+			for _, any := range resp.GetResources() {
+				if m, err := any.UnmarshalNew(); err == nil {
+					out[cachev3.GetResourceName(m)] = cachev3.HashResource(any.GetValue())
+				}
+			}
+			return out
+		},
+	}, nil)
+}
+
+func (c callbacks) OnStreamDeltaResponse(id int64, req *discoveryv3.DeltaDiscoveryRequest, resp *discoveryv3.DeltaDiscoveryResponse) {
+	c.s.told(streamKey{true, id}, req.GetTypeUrl(), answer{
+		nonce: resp.GetNonce(), version: resp.GetSystemVersionInfo(), at: time.Now(),
+		hashes: func() map[string]string {
+			out := make(map[string]string, len(resp.GetResources()))
+			for _, r := range resp.GetResources() {
+				out[r.GetName()] = r.GetVersion()
+			}
+			return out
+		},
+	}, resp.GetResources())
+}
+
+// told notes what a stream is sent. changed are the resources that a delta
+// answer brings; one of the state of the world does not say which changed.
+func (s *Server) told(key streamKey, typeURL string, a answer, changed []*discoveryv3.Resource) {
+	r := s.roster
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if st := r.streams[key]; st != nil {
+		k, _ := st.talkOf(typeURL)
+		k.expect(a)
+		r.counts.sent[typeURL]++
+		if !st.ads || typeURL != resourcev3.ClusterType {
+			return
+		}
+		k.changedAll = !st.delta
+		for _, c := range changed {
+			if k.changed == nil {
+				k.changed = make(map[string]bool)
+			}
+			k.changed[c.GetName()] = true
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package xds
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirproxy/weir/envoy/discovery"
+)
+
+// stateFile is the name in Options.Dir. The file is a line of magic, version
+// and checksum, and JSON.
+const (
+	stateFile  = "xds-state"
+	stateMagic = "weir-xds-state 1 sha256 "
+	maxState   = 256 << 20 // bytes
+)
+
+// state is what the disk has of a book.
+type state struct {
+	Saved    time.Time      `json:"saved"` // for people: no decision takes it, clocks step
+	Clusters []stateCluster `json:"clusters"`
+}
+
+type stateCluster struct {
+	Name      string           `json:"name"`
+	Runtime   map[string]int64 `json:"runtime,omitempty"`
+	Drop      int64            `json:"drop,omitempty"`
+	Seq       string           `json:"seq,omitempty"`
+	Served    bool             `json:"served,omitempty"` // by EDS
+	Failed    []int            `json:"failed,omitempty"` // priorities that are out
+	Endpoints []stateEndpoint  `json:"endpoints,omitempty"`
+}
+
+// stateEndpoint holds the health that discovery told; weir's own judgement is
+// made anew.
+type stateEndpoint struct {
+	Address  netip.AddrPort `json:"address"`
+	Priority int            `json:"priority,omitempty"`
+	Region   string         `json:"region,omitempty"`
+	Zone     string         `json:"zone,omitempty"`
+	Weight   uint32         `json:"weight,omitempty"`
+	Health   string         `json:"health,omitempty"`
+}
+
+// save is the state of the book, in order of names.
+func (b *book) save(now time.Time) *state {
+	s := &state{Saved: now.UTC().Round(time.Millisecond)}
+	for name, r := range b.records {
+		if !r.served && len(r.runtime) == 0 && r.drop == 0 {
+			continue
+		}
+		c := stateCluster{Name: name, Runtime: r.runtime, Drop: r.drop, Seq: r.seq, Served: r.served}
+		for p := range r.outages {
+			if r.outages[p].failed {
+				c.Failed = append(c.Failed, p)
+			}
+		}
+		for _, e := range r.merge(r.view) {
+			se := stateEndpoint{Address: e.Address, Priority: e.Priority, Region: e.Region, Zone: e.Zone, Weight: e.Weight}
+			if e.Health != discovery.Healthy {
+				se.Health = e.Health.String()
+			}
+			c.Endpoints = append(c.Endpoints, se)
+		}
+		s.Clusters = append(s.Clusters, c)
+	}
+	slices.SortFunc(s.Clusters, func(a, b stateCluster) int { return strings.Compare(a.Name, b.Name) })
+	return s
+}
+
+// inherit takes a state as the first content. Its overrides end with graceEnd.
+func (b *book) inherit(s *state, graceEnd time.Time) error {
+	var records []*record
+	for i := range s.Clusters {
+		r, err := s.Clusters[i].record()
+		if err != nil {
+			return fmt.Errorf("cluster %q: %w", s.Clusters[i].Name, err)
+		}
+		records = append(records, r)
+	}
+	for _, r := range records {
+		b.records[r.name] = r
+	}
+	b.graceEnd = graceEnd
+	return nil
+}
+
+func (c *stateCluster) record() (*record, error) {
+	if c.Name == "" || c.Drop < 0 || c.Drop > 100 {
+		return nil, fmt.Errorf("drop must be from 0 to 100, the name not empty (got %d)", c.Drop)
+	}
+	r := &record{name: c.Name, runtime: c.Runtime, drop: c.Drop, seq: c.Seq, served: c.Served}
+	r.inherited = len(r.runtime) > 0 || r.drop > 0
+	for key, v := range c.Runtime {
+		if !strings.HasPrefix(key, "circuit_breakers."+c.Name+".") && key != "upstream.maintenance_mode."+c.Name || v < 0 || v > math.MaxUint32 {
+			return nil, fmt.Errorf("runtime key %q with %d is not one of this cluster", key, v)
+		}
+	}
+	for _, e := range c.Endpoints {
+		h := discovery.Healthy
+		if e.Health != "" {
+			var err error
+			if h, err = discovery.ParseHealth(e.Health); err != nil {
+				return nil, fmt.Errorf("endpoint %v: health %w", e.Address, err)
+			}
+		}
+		if !e.Address.IsValid() || e.Priority < 0 || e.Priority > 127 {
+			return nil, fmt.Errorf("endpoint %v: priority must be from 0 to 127 (got %d), the address ip:port", e.Address, e.Priority)
+		}
+		r.unnamed = append(r.unnamed, discovery.Endpoint{Address: e.Address, Priority: e.Priority, Region: e.Region, Zone: e.Zone, Weight: e.Weight, Health: h})
+		for len(r.outages) <= e.Priority {
+			r.outages = append(r.outages, outage{})
+		}
+	}
+	for _, p := range c.Failed {
+		if p >= 0 && p < len(r.outages) {
+			r.outages[p] = outage{seen: true, failed: true}
+		}
+	}
+	if !c.Served {
+		return r, nil
+	}
+	a := assignment{cluster: r.name, endpoints: r.unnamed, drop: r.drop, seq: r.seq}
+	if len(r.outages) > 1 {
+		r.out = make([]bool, len(r.outages))
+		for p := range r.outages {
+			r.out[p] = r.outages[p].failed
+		}
+		a.out = r.out
+	}
+	r.resource = a.build()
+	return r, nil
+}
+
+// write puts a state in place of the last one: whole or not at all.
+func (s *state) write(dir string) error {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, stateFile)
+	if err := writeSynced(name+".tmp", sealed(body)); err != nil {
+		return err
+	}
+	if err := os.Rename(name+".tmp", name); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// sealed puts the head before a body.
+func sealed(body []byte) []byte {
+	sum := sha256.Sum256(body)
+	return append([]byte(stateMagic+hex.EncodeToString(sum[:])+"\n"), body...)
+}
+
+func writeSynced(name string, text []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// readState reads the last state; nil where there is none.
+func readState(dir string) (*state, error) {
+	name := filepath.Join(dir, stateFile)
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case info.Size() > maxState:
+		return nil, fmt.Errorf("%s: must be at most %d bytes (got %d)", name, maxState, info.Size())
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := parseState(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return s, nil
+}
+
+func parseState(text []byte) (*state, error) {
+	head, body, whole := bytes.Cut(text, []byte("\n"))
+	sum, ok := bytes.CutPrefix(head, []byte(stateMagic))
+	if !ok || !whole {
+		return nil, errors.New("is no state of this release")
+	}
+	if is := sha256.Sum256(body); hex.EncodeToString(is[:]) != string(sum) {
+		return nil, errors.New("checksum does not fit: half written, or changed by hand")
+	}
+	s := new(state)
+	if err := json.Unmarshal(body, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
