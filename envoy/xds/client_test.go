@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -85,12 +84,12 @@ type client struct {
 	send   func(typeURL string, subscribe []string, nonce, version string, refused string, known map[string]string) error
 	cancel context.CancelFunc
 	node   *corev3.Node
-	once   sync.Once
 }
 
+// first is the node, told with the first request alone.
 func (c *client) first() *corev3.Node {
-	var n *corev3.Node
-	c.once.Do(func() { n = c.node })
+	n := c.node
+	c.node = nil
 	return n
 }
 
@@ -303,4 +302,11 @@ func plainCluster(c *policy.Cluster) *clusterv3.Cluster {
 			ResourceApiVersion: corev3.ApiVersion_V3, ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
 		}},
 	}
+}
+
+type corev3Node = corev3.Node
+
+func contextOf(t testing.TB) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithCancel(context.Background())
 }

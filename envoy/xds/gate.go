@@ -57,15 +57,9 @@ func (s *Server) watch(n *corev3.Node, typeURL, nonce string, start func(store, 
 	k, _ := st.talkOf(typeURL)
 	k.watch = w
 	var warming *watch
-	names := make(map[string]bool)
-	if e := st.types[resourcev3.EndpointType]; st.ads && nonce != "" && typeURL == resourcev3.ClusterType && e != nil {
-		warming = e.watch
-		for name := range e.names {
-			if k.changedAll || k.changed[name] {
-				names[name] = true
-			}
-		}
-		k.changed, k.changedAll = nil, false
+	var names map[string]bool
+	if typeURL == resourcev3.ClusterType && nonce != "" {
+		warming, names = st.warming(k)
 	}
 	s.roster.mu.Unlock()
 	stop, err := sh.watch(st.node, w)
@@ -73,4 +67,22 @@ func (s *Server) watch(n *corev3.Node, typeURL, nonce string, start func(store, 
 		err = warming.again(names)
 	}
 	return stop, err
+}
+
+// warming is the endpoint watch of an ADS stream and which of its names are
+// clusters that were sent since the last word on them.
+func (st *stream) warming(clusters *talk) (*watch, map[string]bool) {
+	changed, all := clusters.changed, clusters.changedAll
+	clusters.changed, clusters.changedAll = nil, false
+	e := st.types[resourcev3.EndpointType]
+	if !st.ads || e == nil {
+		return nil, nil
+	}
+	names := make(map[string]bool)
+	for name := range e.names {
+		if all || changed[name] {
+			names[name] = true
+		}
+	}
+	return e.watch, names
 }
