@@ -16,18 +16,26 @@ import (
 // choose picks the pool (V1-V3). A request begins at the variant that it
 // wants, else at the next higher one that the model has (V1), or at that of
 // its session where that is lower; from there it goes down by cost (V3) or
-// where the breaker says degrade (B1, V2), never up. Of a variant's pools the
+// where the breaker says degrade (B1, V2), never up. Where its tenant's breaker
+// says so it begins below. Of a variant's pools the
 // cheapest that admits is taken, where cost does not count the least loaded.
 // Where nothing at or below its session's variant admits, the session does
 // not count. What all breakers refuse may pass by the priority lane (P8).
 // False: refused.
 func (c *Core) choose(now time.Time, p *Plan, m *modelPools) bool {
 	if len(m.pools) == 0 {
-		p.refuse(NoPool, 0, "")
+		p.refuse(now, NoPool, 0, "")
 		return false
 	}
 	p.want = p.wants().Rank()
-	top, _ := m.level(p.want)
+	top, below := m.level(p.want)
+	if p.below {
+		if below == len(m.pools) {
+			p.refuseTenant(now, m, c.tenantLeft(now, p))
+			return false
+		}
+		top = below
+	}
 	from, kept := top, false
 	p.session = c.sessions.key(p)
 	if rank, ok := c.sessions.find(now, p.session); ok {
@@ -39,15 +47,18 @@ func (c *Core) choose(now time.Time, p *Plan, m *modelPools) bool {
 		s = c.seek(now, p, m, from, kept)
 	}
 	p.step(RoomBreaker, "state", float64(s.verdict.State), float64(breaker.Closed), s.pool != nil)
+	if s.pool == nil && elsewhere(s.verdict) {
+		p.seeElsewhere(now, s.asked)
+	}
 	if s.pool == nil && !m.byLane(p, from, &s) {
 		p.pool = m.pools[from]
-		p.refuse(openReason(s.verdict), s.verdict.RetryAfter, "")
+		p.refuse(now, openReason(s.verdict), s.verdict.RetryAfter, "")
 		p.pool = nil
 		return false
 	}
 	p.pool, p.probe, p.rank = s.pool, s.verdict.Probe, m.ranks[s.at]
 	if p.lane == nil && p.rank < p.want {
-		p.Decision.Reason = m.lowered(&s, top, kept)
+		p.Decision.Reason = p.lowered(m, &s, top, kept)
 	}
 	return p.fits(now)
 }
@@ -64,13 +75,14 @@ type sought struct {
 	pool    *pool
 	at      int // of the pool in the model's list
 	verdict breaker.Verdict
-	fell    bool // the variant where the search began does not admit
+	asked   *pool // whose verdict it is, where none admits
+	fell    bool  // the variant where the search began does not admit
 }
 
 // lowered is why a request runs below the variant that it wants.
-func (m *modelPools) lowered(s *sought, top int, kept bool) Reason {
+func (p *Plan) lowered(m *modelPools, s *sought, top int, kept bool) Reason {
 	switch {
-	case s.fell:
+	case s.fell || p.below:
 		return DegradedBreaker
 	case m.ranks[s.at] == m.ranks[top]:
 		return DegradedVariant
@@ -138,12 +150,12 @@ func askAll(now time.Time, class policy.Class, offers []offer) (s sought) {
 			slices.SortFunc(offers[1:], offer.compare)
 		}
 		o := &offers[n]
-		v := o.pool.breaker.Allow(now, class)
+		v := o.pool.allow(now, class)
 		if v.Action == breaker.Admit {
 			return sought{pool: o.pool, at: o.at, verdict: v}
 		}
 		if n == 0 || milder(v, s.verdict) {
-			s.verdict = v
+			s.verdict, s.asked = v, o.pool
 		}
 	}
 	return s
@@ -156,20 +168,12 @@ func milder(a, b breaker.Verdict) bool {
 	return a.RetryAfter < b.RetryAfter
 }
 
-// openReason tells the two levels apart (B1).
-func openReason(v breaker.Verdict) Reason {
-	if v.State == breaker.Soft {
-		return BreakerShed
-	}
-	return BreakerOpen
-}
-
 // fits refuses what no seat of the pool could ever hold (Q9).
 func (p *Plan) fits(now time.Time) bool {
 	limit := p.pool.spec.Load().Seats.Tokens
 	if need := p.Input + p.Output; limit > 0 && need > limit {
 		p.giveProbeBack(now)
-		p.refuse(TooLarge, 0, fmt.Sprintf("needs about %d tokens, the model has room for %d", need, limit))
+		p.refuse(now, TooLarge, 0, fmt.Sprintf("needs about %d tokens, the model has room for %d", need, limit))
 		return false
 	}
 	return true

@@ -31,17 +31,28 @@ type Core struct {
 	chosen    chosen   // by cost (V3)
 	sessions  sessions // (V3)
 	echo      *Core    // the core whose breakers judge here too: ends are counted there
+	tenants   *breaker.Tenants
+	journal   *breaker.Journal // nil = none
+	council   *breaker.Council // nil = no peers
 
-	mu      sync.Mutex       // of Swap
-	rng     *rand.Rand       // seeds the pools' dice
-	leaving map[string]*pool // gone from the policy, with requests that run on
+	mu       sync.Mutex       // of Swap
+	rng      *rand.Rand       // seeds the pools' dice
+	unseeded *rand.PCG        // of the tenants' dice, until they are first thrown; then nil
+	leaving  map[string]*pool // gone from the policy, with requests that run on
 }
 
 // NewCore makes a core with the pools of a policy. rng seeds the dice of
 // breakers and hints; the core owns it from now on.
 func NewCore(now time.Time, p *policy.Policy, g Gauges, rng *rand.Rand) *Core {
-	c := &Core{gauges: g, estimates: NewEstimator(), rng: rng, leaving: map[string]*pool{}}
+	return newCore(now, p, g, rng, nil, nil)
+}
+
+// newCore makes a core whose breakers tell a journal, and heed a council.
+func newCore(now time.Time, p *policy.Policy, g Gauges, rng *rand.Rand, j *breaker.Journal, co *breaker.Council) *Core {
+	c := &Core{gauges: g, estimates: NewEstimator(), rng: rng, journal: j, council: co, leaving: map[string]*pool{}}
 	c.sessions.open()
+	c.unseeded = rand.NewPCG(1, 2)
+	c.tenants = breaker.NewTenants(p.Breaker, j, rand.New(c.unseeded))
 	c.Swap(now, p)
 	return c
 }
@@ -49,7 +60,7 @@ func NewCore(now time.Time, p *policy.Policy, g Gauges, rng *rand.Rand) *Core {
 // newEcho makes a second core of the same shape for shadow decisions (O4).
 // It looks at the same breakers and estimates and leaves counting to c.
 func (c *Core) newEcho(now time.Time, p *policy.Policy, rng *rand.Rand) *Core {
-	e := &Core{gauges: c.gauges, estimates: c.estimates, rng: rng, echo: c, leaving: map[string]*pool{}}
+	e := &Core{gauges: c.gauges, estimates: c.estimates, rng: rng, echo: c, tenants: c.tenants, leaving: map[string]*pool{}}
 	e.sessions.open()
 	e.Swap(now, p)
 	return e
@@ -63,14 +74,14 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 	p := &Plan{Request: r, Class: r.Class}
 	p.Decision.Policy = r.Policy.ID()
 	if c.draining.Load() {
-		p.refuse(Draining, 0, "")
+		p.refuse(now, Draining, 0, "")
 		return p
 	}
 	if r.Identity == nil || r.Identity.Tenant == "" {
-		p.refuse(IdentityMissing, 0, "")
+		p.refuse(now, IdentityMissing, 0, "")
 		return p
 	}
-	tier := p.applyTenant()
+	tier := p.applyTenant(now)
 	if p.refused {
 		return p
 	}
@@ -78,12 +89,12 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 	f := c.floor.Load()
 	m := f.model(r)
 	if !m.known || !r.Policy.Allows(m.name) {
-		p.refuse(ModelUnknown, 0, "model "+quote(r.Model)+" does not exist")
+		p.refuse(now, ModelUnknown, 0, "model "+quote(r.Model)+" does not exist")
 		return p
 	}
 	p.model = m.name
 	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
-	if c.choose(now, p, m) {
+	if c.askTenant(now, p, f, m) && c.choose(now, p, m) {
 		p.claim(tier)
 		p.prepare(tier)
 		c.spareStore(now, p)
@@ -121,7 +132,7 @@ func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time
 
 // applyTenant applies the policy's word on the tenant, which wins over the
 // claim, and gives its tier.
-func (p *Plan) applyTenant() (tier string) {
+func (p *Plan) applyTenant(now time.Time) (tier string) {
 	r := p.Request
 	tier = r.Identity.Tier
 	p.Class = r.Policy.Cap(p.Class)
@@ -130,7 +141,7 @@ func (p *Plan) applyTenant() (tier string) {
 		return tier
 	}
 	if rule.Block {
-		p.refuse(TenantBlocked, 0, "")
+		p.refuse(now, TenantBlocked, 0, "")
 		return tier
 	}
 	if rule.Class != nil {
@@ -161,7 +172,7 @@ func (c *Core) Enter(now time.Time, p *Plan, v quota.Verdict) Outcome {
 	p.seeQuota(v)
 	if !v.Allowed {
 		p.giveProbeBack(now)
-		return p.refuse(quotaReason(v), v.RetryAfter, quotaDetail(v))
+		return p.refuse(now, quotaReason(v), v.RetryAfter, quotaDetail(v))
 	}
 	bounds := c.bounds(now, p)
 	outcome, reason, hint := c.offer(now, p, bounds)
@@ -219,7 +230,7 @@ func (l *pool) turnedAway(now time.Time, p *Plan, refusal queue.Refusal) Reason 
 // had no answer, or the caller left meanwhile.
 func (c *Core) Abandon(now time.Time, p *Plan, r Reason) {
 	p.giveProbeBack(now)
-	p.refuse(r, 0, "")
+	p.refuse(now, r, 0, "")
 }
 
 // turnAway refuses at the line.
@@ -227,7 +238,7 @@ func (c *Core) turnAway(now time.Time, p *Plan, r Reason, hint time.Duration, le
 	p.giveProbeBack(now)
 	c.seeGauge(now, p)
 	p.step(RoomQueue, r.String(), float64(p.pool.waiting.Load()), float64(length), false)
-	return p.refuse(r, hint, "")
+	return p.refuse(now, r, hint, "")
 }
 
 // hold counts the body against maxHeldBytes; false is over it.

@@ -63,7 +63,7 @@ func (c *Core) offers(now time.Time, p *Plan, m *modelPools, from, to int, out [
 
 // price is what going to a pool costs now.
 func (c *Core) price(now time.Time, p *Plan, l *pool) float64 {
-	if l.breaker.Peek(now, p.Class).Action != breaker.Admit {
+	if l.peek(now, p.Class).Action != breaker.Admit {
 		return math.Inf(1)
 	}
 	latency := l.speeds.recent(now)
@@ -112,7 +112,7 @@ func (c *Core) cheapest(now time.Time, p *Plan, m *modelPools, from int) sought 
 	if s.pool == nil {
 		s = askAll(now, p.Class, standing)
 	}
-	if s.pool == nil {
+	if s.pool == nil && len(others) > 0 {
 		rest := askAll(now, p.Class, others)
 		if rest.pool != nil || milder(rest.verdict, s.verdict) {
 			s = rest
@@ -125,7 +125,7 @@ func (c *Core) cheapest(now time.Time, p *Plan, m *modelPools, from int) sought 
 // admits reports whether the breaker of one of the pools would admit.
 func admits(now time.Time, class policy.Class, pools []*pool) bool {
 	for _, l := range pools {
-		if l.breaker.Peek(now, class).Action == breaker.Admit {
+		if l.peek(now, class).Action == breaker.Admit {
 			return true
 		}
 	}

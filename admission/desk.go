@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
 )
@@ -18,6 +19,12 @@ type Options struct {
 	Gauges    Gauges     // nil = no telemetry
 	Rand      *rand.Rand // seeds dice; nil = from the system's randomness
 	Observers []Observer
+
+	// Journal hears of every transition of the breakers; nil = nobody does.
+	// Council is what other replicas say of theirs (B3); nil = there are none.
+	// It is configured anew with each Swap.
+	Journal *breaker.Journal
+	Council *breaker.Council
 
 	// Settlers is how many goroutines settle with the store, for stores that
 	// take round trips; 0 settles on the caller's goroutine.
@@ -74,7 +81,7 @@ func New(o Options) *Desk {
 	close(d.ready)
 	d.tickets.open()
 	d.settler = newSettler(o.Store, o.Settlers)
-	d.core = NewCore(now, o.Policy, o.Gauges, rng)
+	d.core = newCore(now, o.Policy, o.Gauges, rng, o.Journal, o.Council)
 	d.shadow = d.core.newEcho(now, o.Policy, rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())))
 	d.mirror.Store(hasShadow(o.Policy))
 	d.keepAll()

@@ -166,6 +166,9 @@ func (rec Record) Render(w io.Writer) error {
 		text += fmt.Sprintf("pool     %s (%s)\n", d.Pool, d.Variant)
 	}
 	text += fmt.Sprintf("waited   %s\nretry    %s\npolicy   %s\n", d.Waited, d.RetryAfter, d.Policy)
+	if d.NoRetry {
+		text += "again    not by itself\n"
+	}
 	if q := d.Quota; q != nil {
 		text += fmt.Sprintf("quota    %s, %d left\n", q.Rule, q.Remaining)
 	}
@@ -203,6 +206,7 @@ type recordJSON struct {
 	Degraded  bool       `json:"degraded,omitempty"`
 	WaitedMS  float64    `json:"waited_ms"`
 	RetryMS   float64    `json:"retry_after_ms"`
+	NoRetry   bool       `json:"no_retry,omitempty"`
 	Policy    string     `json:"policy"`
 	Trail     []stepJSON `json:"trail"`
 	End       *endJSON   `json:"end,omitempty"`
@@ -233,7 +237,7 @@ func (rec Record) MarshalJSON() ([]byte, error) {
 		Stream: rec.Stream, Priority: rec.Priority, Attempt: rec.Attempt,
 		Action: d.Action.String(), Reason: d.Reason.String(), HTTP: row.HTTP, GRPC: row.GRPC, Detail: d.Detail,
 		Pool: d.Pool, Variant: string(d.Variant), Degraded: d.Degraded,
-		WaitedMS: millis(d.Waited), RetryMS: millis(d.RetryAfter), Policy: d.Policy, Trail: []stepJSON{},
+		WaitedMS: millis(d.Waited), RetryMS: millis(d.RetryAfter), NoRetry: d.NoRetry, Policy: d.Policy, Trail: []stepJSON{},
 	}
 	if d.Shadow {
 		j.Intended = d.Intended.String()

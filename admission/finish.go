@@ -87,16 +87,23 @@ func (c *Core) vacate(now time.Time, p *Plan, cost int64) []*Plan {
 	return gone
 }
 
-// count tells the pool's breaker how a run ended; not of one that passed it by
-// the lane (B1, P8).
+// count tells the pool's breaker how a run ended, and the tenant's, unless the
+// pool itself is failing (B5); not of one that passed by the lane (B1, P8).
 func (c *Core) count(now time.Time, p *Plan, e *End) {
 	failed, counts := e.counted()
+	if c.echo == nil && counts {
+		p.strike(now, failed)
+	}
 	if c.echo != nil || !counts || p.lane != nil {
 		p.giveProbeBack(now)
+		p.giveTrialBack(now)
 		return
 	}
-	p.seat.breaker.Record(now, failed, p.probe)
+	l := p.seat
+	well := l.well(now)
+	l.breaker.Record(now, failed, p.probe)
 	p.probe = false
+	c.countTenant(now, p, failed, well && l.well(now))
 }
 
 // take notes a seat that the line gave. The lock is held.
@@ -203,7 +210,7 @@ func (c *Core) finish(now time.Time, plans []*Plan) {
 		if p.lapse.reason.Row().Advice == AdviceQueue {
 			p.pool.noteRefusal(now, p)
 		}
-		p.refuse(p.lapse.reason, p.lapse.hint, "")
+		p.refuse(now, p.lapse.reason, p.lapse.hint, "")
 	}
 }
 
@@ -215,7 +222,7 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 		if l.spec.Load().Variant.Rank() >= p.rank {
 			continue
 		}
-		v := l.breaker.Allow(now, p.Class)
+		v := l.allow(now, p.Class)
 		if v.Action != breaker.Admit {
 			continue
 		}
@@ -276,7 +283,7 @@ func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 	p.Decision.Policy = r.Policy.ID()
 	tier := ""
 	if r.Identity != nil {
-		tier = p.applyTenant()
+		tier = p.applyTenant(now)
 		p.refused = false
 	}
 	f := c.floor.Load()
@@ -294,7 +301,7 @@ func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
 		}
 		p.sit(now, l, tier)
 	}
-	p.Decision.RetryAfter, p.Decision.Detail = 0, ""
+	p.Decision.RetryAfter, p.Decision.NoRetry, p.Decision.Detail = 0, false, ""
 	c.admit(now, p, reason, 0)
 	return p
 }

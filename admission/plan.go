@@ -1,8 +1,10 @@
 package admission
 
 import (
+	"sync/atomic"
 	"time"
 
+	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/queue"
 	"github.com/weirproxy/weir/quota"
@@ -40,9 +42,12 @@ type Plan struct {
 	seat    *pool  // where it runs
 	held    *queue.Waiter
 	waiter  queue.Waiter
-	probe   bool   // its breaker waits for this end (B2)
-	lane    *pool  // whose breaker it passed by the priority lane (P8)
-	model   string // the policy's name of it
+	probe   bool             // its breaker waits for this end (B2)
+	lane    *pool            // whose breaker it passed by the priority lane (P8)
+	trial   *breaker.Tenants // its tenant's breaker waits for this end (B5); nil = it does not
+	below   bool             // its tenant's breaker is open at the soft level: a lower precision
+	struck  atomic.Bool      // its failure is counted for its tenant at the pool (B9)
+	model   string           // the policy's name of it
 	lapse   lapse
 	since   time.Time
 	listed  *chain // the list of seat that it stands in
@@ -58,18 +63,20 @@ type Plan struct {
 func (p *Plan) Refused() bool { return p.refused }
 
 // refuse makes the decision; hint is the adviser's word.
-func (p *Plan) refuse(r Reason, hint time.Duration, detail string) Outcome {
+func (p *Plan) refuse(now time.Time, r Reason, hint time.Duration, detail string) Outcome {
 	row := r.Row()
 	d := &p.Decision
 	d.Action, d.Reason, d.Detail = row.Action, r, detail
 	d.RetryAfter = p.advice(row.Advice, hint)
+	p.pushBack(now, row.Advice)
 	p.refused = true
 	p.leaveLane()
+	p.giveTrialBack(now)
 	return Refused
 }
 
-// advice is the hint that goes out, bounded by the policy except for a quota's
-// true wait. A line's is an instant of this caller alone and stands as it is;
+// advice is the hint that goes out, bounded by the policy except for the true
+// waits of a quota and of a tenant's breaker. A line's is an instant of this caller alone and stands as it is;
 // a breaker's is spread (Q5, Q7).
 func (p *Plan) advice(by Advice, hint time.Duration) time.Duration {
 	switch {
@@ -77,7 +84,7 @@ func (p *Plan) advice(by Advice, hint time.Duration) time.Duration {
 		return 0
 	case by == AdviceFixed || hint <= 0:
 		return fixedAdvice
-	case by == AdviceQuota:
+	case by == AdviceQuota || by == AdviceTenant:
 		return hint
 	case by == AdviceBreaker:
 		hint = p.spread(hint)
@@ -90,11 +97,18 @@ func (p *Plan) advice(by Advice, hint time.Duration) time.Duration {
 
 // spread jitters upwards a hint that many callers get at once.
 func (p *Plan) spread(hint time.Duration) time.Duration {
-	jitter := float64(p.Request.Policy.RetryAfter.Jitter)
-	if p.pool == nil || jitter <= 0 {
+	if p.pool == nil {
 		return hint
 	}
-	return hint + time.Duration(p.pool.dice()*jitter*float64(hint))
+	return p.pool.spread(p.Request.Policy, hint)
+}
+
+func (l *pool) spread(e *policy.Effective, hint time.Duration) time.Duration {
+	jitter := float64(e.RetryAfter.Jitter)
+	if jitter <= 0 {
+		return hint
+	}
+	return hint + time.Duration(l.dice()*jitter*float64(hint))
 }
 
 // seeRights leaves in the trail that the request claimed a booking, with the

@@ -22,6 +22,9 @@ type pool struct {
 	spec    atomic.Pointer[policy.Pool]
 	seats   atomic.Pointer[policy.Seats] // this replica's share
 	breaker *breaker.Breaker
+	ballot  *breaker.Ballot // what peers say of theirs (B3); nil = there are none
+	retries *retries
+	echo    bool      // of the shadow core: it tells and counts nothing
 	base    time.Time // next counts from here, on the monotonic clock
 	waiting atomic.Int64
 	running atomic.Int64           // over-runners included

@@ -7,34 +7,42 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Precheck makes the cheap refusals of request_headers: tenant blocked, all
-// reachable breakers open and no lane applies. It takes nothing and changes
-// nothing; the observers hear of a refusal. Pools are reachable that serve a
+// Precheck makes the cheap refusals of request_headers: tenant blocked, its
+// breaker open, all reachable breakers open and no lane applies. It takes
+// nothing; a refusal by the pools counts for the tenant's failures in a row
+// (B9), and the observers hear of any. Pools are reachable that serve a
 // model of the policy which the route leaves open; of a request that names its
 // model already, those of the model.
 func (d *Desk) Precheck(now time.Time, r *Request) (Decision, bool) {
 	if d.draining.Load() {
-		return d.precheckRefusal(r, Draining, 0), true
+		return d.precheckRefusal(now, r, nil, Draining, 0), true
 	}
 	if modeOf(r, false) != policy.Enforce {
 		return Decision{}, false
 	}
 	if r.Identity == nil {
-		return d.precheckRefusal(r, IdentityMissing, 0), true
+		return d.precheckRefusal(now, r, nil, IdentityMissing, 0), true
 	}
 	if rule := r.Policy.Tenant(r.Identity.Tenant); rule != nil && rule.Block {
-		return d.precheckRefusal(r, TenantBlocked, 0), true
+		return d.precheckRefusal(now, r, nil, TenantBlocked, 0), true
 	}
-	if v, open := d.core.allOpen(now, r); open {
-		return d.precheckRefusal(r, openReason(v), v.RetryAfter), true
+	if v := d.core.peekTenant(now, r); v.Action == breaker.Shed {
+		hint := v.RetryAfter
+		if f := d.core.floor.Load(); len(f.order) > 0 {
+			hint = f.order[0].spread(r.Policy, hint)
+		}
+		return d.precheckRefusal(now, r, nil, TenantBreaker, hint), true
+	}
+	if v, l, open := d.core.allOpen(now, r); open {
+		return d.precheckRefusal(now, r, l, openReason(v), v.RetryAfter), true
 	}
 	return Decision{}, false
 }
 
-func (d *Desk) precheckRefusal(r *Request, reason Reason, hint time.Duration) Decision {
-	p := Plan{Request: r}
+func (d *Desk) precheckRefusal(now time.Time, r *Request, l *pool, reason Reason, hint time.Duration) Decision {
+	p := Plan{Request: r, pool: l}
 	p.Decision.Policy = r.Policy.ID()
-	p.refuse(reason, hint, "")
+	p.refuse(now, reason, hint, "")
 	d.Refused(r, &p.Decision)
 	return p.Decision
 }
@@ -46,10 +54,18 @@ func (d *Desk) Refused(r *Request, dec *Decision) {
 	d.tell(r, dec, time.Now())
 }
 
+// peekTenant is what the breaker of the request's tenant says of its class.
+func (c *Core) peekTenant(now time.Time, r *Request) breaker.Verdict {
+	if !c.floor.Load().policy.Breaker.Tenant.On {
+		return breaker.Verdict{}
+	}
+	return c.tenants.Peek(now, r.tenant(), r.Class, r.Priority)
+}
+
 // allOpen reports whether the breakers of all pools that the request can
 // reach refuse it and the lanes there (P8) have no room for it, with the
-// mildest state and the shortest wait.
-func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, open bool) {
+// mildest state, the shortest wait and the pool that is asked first.
+func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, at *pool, open bool) {
 	f := c.floor.Load()
 	models := r.Policy.Policy.Models
 	for i := range models {
@@ -62,18 +78,18 @@ func (c *Core) allOpen(now time.Time, r *Request) (first breaker.Verdict, open b
 			if l == nil {
 				continue
 			}
-			v := l.breaker.Peek(now, r.Class)
+			v := l.peek(now, r.Class)
 			if v.Action != breaker.Shed || r.Priority && l.laned.Load() < l.lane.Load() {
-				return breaker.Verdict{}, false
+				return breaker.Verdict{}, nil, false
 			}
 			if !open {
-				first, open = v, true
+				first, at, open = v, l, true
 			}
 			first.RetryAfter = min(first.RetryAfter, v.RetryAfter)
-			if v.State == breaker.Soft { // another class would be let in
+			if v.State == breaker.Soft || elsewhere(v) { // another class would be let in
 				first.State = v.State
 			}
 		}
 	}
-	return first, open
+	return first, at, open
 }

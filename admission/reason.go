@@ -44,6 +44,7 @@ const (
 	// The fuse box and the pools (B1, V1).
 	BreakerOpen
 	BreakerShed
+	TenantBreaker // the tenant's own (B5, T2)
 	NoPool
 
 	// Who asks (K1, K2).
@@ -96,6 +97,7 @@ const (
 	AdviceQueue                 // when the line would let this caller in, as it says (Q5)
 	AdviceQuota                 // true wait until the claim fits
 	AdviceBreaker               // until the breaker may admit, spread
+	AdviceTenant                // until the tenant's breaker may admit, spread and not cut short
 	AdviceFixed                 // one second
 )
 

@@ -65,9 +65,10 @@ var table = [numReasons]Row{
 	Deadline:         reject("deadline", AdviceQueue, typeReqs, "deadline_too_short", "Your own deadline is shorter than the wait; retry after the time given or allow more time."),
 	TooLarge:         deny("too_large", 413, grpcInvalidArgument, "request_too_large", "Prompt and expected output need more room than the model has."),
 
-	BreakerOpen: shed("breaker_open", AdviceBreaker, grpcUnavailable, "model_unavailable", "The model is failing and is given time to recover; retry after the time given."),
-	BreakerShed: shed("breaker_shed", AdviceBreaker, grpcUnavailable, "model_unavailable", "The model is partly failing and serves more important requests first; retry after the time given."),
-	NoPool:      shed("no_pool", AdviceFixed, grpcUnavailable, "model_unavailable", "No endpoints serve this model now."),
+	BreakerOpen:   shed("breaker_open", AdviceBreaker, grpcUnavailable, "model_unavailable", "The model is failing and is given time to recover; retry after the time given."),
+	BreakerShed:   shed("breaker_shed", AdviceBreaker, grpcUnavailable, "model_unavailable", "The model is partly failing and serves more important requests first; retry after the time given."),
+	TenantBreaker: reject("tenant_breaker", AdviceTenant, typeReqs, "tenant_breaker", "Your own requests fail or ask for far more than your quota, so only those with priority are served; retry after the time given."),
+	NoPool:        shed("no_pool", AdviceFixed, grpcUnavailable, "model_unavailable", "No endpoints serve this model now."),
 
 	TokenMissing:    challenge("token_missing", "missing_token", "A bearer token is required."),
 	TokenMalformed:  challenge("token_malformed", "invalid_token", "The bearer token cannot be read."),

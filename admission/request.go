@@ -41,6 +41,7 @@ type Decision struct {
 	Cluster    string
 	Variant    policy.Variant
 	Degraded   bool       // runs below its class's variant
+	NoRetry    bool       // the caller is not to try again by itself, not even after RetryAfter (B9)
 	Policy     string     // policy hash + profile
 	Shadow     bool       // recorded, not acted on (O4)
 	Intended   Reason     // in shadow: what would have been

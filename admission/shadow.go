@@ -68,10 +68,13 @@ func (d *Decision) copyIntent(from *Decision) {
 	d.Intended, d.Trail, d.Quota, d.Detail = from.Reason, from.Trail, from.Quota, from.Detail
 }
 
-// lendProbe lets the real end be the verdict that the breaker waits for.
+// lendProbe lets the real end be the verdict that the breakers wait for.
 func (g *ghost) lendProbe() {
 	if g.plan.probe && g.real.seat != nil && g.plan.seat.breaker == g.real.seat.breaker {
 		g.plan.probe, g.real.probe = false, true
+	}
+	if g.plan.trial != nil && g.real.seat != nil {
+		g.plan.trial, g.real.trial = nil, g.plan.trial
 	}
 }
 

@@ -56,6 +56,9 @@ type PoolStats struct {
 	Priority queue.Part // the priority lane's seats (P8)
 	Tiers    []Tier     // who shares the rest (P9)
 
+	Pushbacks Pushbacks // what callers were told of trying again (B9)
+	Storm     bool      // of connections at its cluster, as Desk.Storm was told
+
 	Ended    uint64                    // seats given back since the pool is known
 	Degraded uint64                    // taken in from a higher precision at expiry
 	Expired  [policy.NumClasses]uint64 // waits that ended without a seat here
@@ -106,6 +109,7 @@ func (c *Core) Stats(now time.Time) []PoolStats {
 func (l *pool) stats(now time.Time) PoolStats {
 	spec := l.spec.Load()
 	s := PoolStats{Name: spec.Name, Variant: spec.Variant, Cluster: spec.Cluster, Breaker: l.breaker.View(now)}
+	s.Pushbacks, s.Storm = l.retries.counts(), l.retries.storm.Load()
 	s.Lane, s.Latency, s.Speeds = int(l.laned.Load()), l.speeds.recent(now), l.speeds.list()
 	now = l.lock(now)
 	defer l.unlock()

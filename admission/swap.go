@@ -38,6 +38,7 @@ func (c *Core) Swap(now time.Time, p *policy.Policy) []*Plan {
 		next.pools[spec.Name] = l
 		next.order = append(next.order, l)
 	}
+	c.configureFuses(now, p)
 	c.floor.Store(next)
 	var decided []*Plan
 	for _, l := range stay {
@@ -70,7 +71,7 @@ func (c *Core) returning(now time.Time, name string) *pool {
 }
 
 func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool {
-	l := &pool{name: spec.Name, base: now, last: now}
+	l := &pool{name: spec.Name, base: now, last: now, echo: c.echo != nil}
 	l.rng = rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
 	l.spec.Store(spec)
 	config := l.tuned.configure(p, spec, lineConfig(p, spec))
@@ -78,16 +79,37 @@ func (c *Core) newPool(now time.Time, p *policy.Policy, spec *policy.Pool) *pool
 	l.shape(&config)
 	if c.echo != nil {
 		if real := c.echo.floor.Load().pools[spec.Name]; real != nil {
-			l.breaker, l.speeds = real.breaker, real.speeds
+			l.breaker, l.speeds, l.ballot, l.retries = real.breaker, real.speeds, real.ballot, real.retries
 		}
 	}
 	if l.breaker == nil {
-		l.speeds = newSpeeds()
-		l.breaker = breaker.New(spec.Name, breaker.KindOf(spec.Protocol), p.BreakerOf(spec.Protocol), nil,
+		l.speeds, l.retries = newSpeeds(), newRetries(now)
+		kind := breaker.KindOf(spec.Protocol)
+		l.breaker = breaker.New(spec.Name, kind, p.BreakerOf(spec.Protocol), c.journal,
 			rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64())))
+		if c.council != nil {
+			l.ballot = c.council.Ballot(now, spec.Name, kind)
+		}
 	}
 	l.next.Store(int64(never))
 	return l
+}
+
+// configureFuses hands a policy to what the pools do not have of their own. The
+// tenants' dice are seeded when a policy first has them, so that all else
+// draws the same with and without. The caller holds the lock.
+func (c *Core) configureFuses(now time.Time, p *policy.Policy) {
+	if c.echo != nil {
+		return
+	}
+	if c.unseeded != nil && p.Breaker.Tenant.On {
+		c.unseeded.Seed(c.rng.Uint64(), c.rng.Uint64())
+		c.unseeded = nil
+	}
+	c.tenants.Configure(now, p.Breaker)
+	if c.council != nil {
+		c.council.Configure(now, p.Breaker)
+	}
 }
 
 func (c *Core) reshape(now time.Time, l *pool, p *policy.Policy) []*Plan {

@@ -65,6 +65,13 @@ func (t *Ticket) Answering(now time.Time) {
 	}
 }
 
+// Failing says that the answer is a failure, as its headers or trailers tell,
+// and gives what the caller is to be told beside them (B9). counts false: Envoy
+// shed the request, which counts as nobody's failure.
+func (t *Ticket) Failing(now time.Time, counts bool) Pushback {
+	return t.visit.desk.core.Failing(now, t.visit.plan, counts)
+}
+
 // Estimate is what was reserved, for answers without a count.
 func (t *Ticket) Estimate() (input, output int64) { return t.visit.plan.Input, t.visit.plan.Output }
 

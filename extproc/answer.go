@@ -90,6 +90,9 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 			Uploading: status == http.StatusRequestTimeout || c.call.grpc,
 		})
 		e.GRPC = c.grpcStatus()
+		if e.Failed || shedByEnvoy(m.header, status) {
+			c.pushBack(now, &r, m.header, e.Failed)
+		}
 		c.finish(e)
 		return r
 	}
@@ -103,6 +106,9 @@ func (c *conversation) takeAnswer(now time.Time, m *message, details string) rep
 		c.answering(now)
 	}
 	c.noteGRPC(m.header)
+	if c.failing() {
+		c.pushBack(now, &r, m.header, true)
+	}
 	a.options = c.metering(m.header)
 	if a.empty = m.endOfStream; a.empty {
 		c.finishAnswer()
@@ -167,7 +173,7 @@ func (c *conversation) receiveRest(now time.Time, m *message) error {
 		return violation("%s before the request was judged", m.phase)
 	}
 	if m.phase == responseTrailers {
-		c.reply(c.takeTrailers(m))
+		c.reply(c.takeTrailers(now, m))
 		return nil
 	}
 	c.reply(c.takeChunk(now, m))
@@ -222,10 +228,13 @@ func (c *conversation) metering(h header) meter.Options {
 	}
 }
 
-func (c *conversation) takeTrailers(m *message) reply {
+func (c *conversation) takeTrailers(now time.Time, m *message) reply {
 	r := reply{phase: responseTrailers, remove: forged(m.header)}
 	c.hearLoad(m.header)
 	c.noteGRPC(m.header)
+	if !c.finished && c.call.grpc && c.failing() {
+		c.pushBack(now, &r, m.header, true)
+	}
 	c.finishAnswer()
 	return r
 }

@@ -180,13 +180,14 @@ type lightVisit struct {
 	policy string
 }
 
-func (v *lightVisit) Waiting() bool                   { return false }
-func (v *lightVisit) Longest() time.Duration          { return 0 }
-func (v *lightVisit) Ready() <-chan struct{}          { return v.ready }
-func (v *lightVisit) Leave()                          {}
-func (v *lightVisit) Done(admission.End) bool         { return true }
-func (v *lightVisit) Answering(time.Time)             {}
-func (v *lightVisit) Estimate() (input, output int64) { return 20, 512 }
+func (v *lightVisit) Waiting() bool                                  { return false }
+func (v *lightVisit) Longest() time.Duration                         { return 0 }
+func (v *lightVisit) Ready() <-chan struct{}                         { return v.ready }
+func (v *lightVisit) Leave()                                         {}
+func (v *lightVisit) Done(admission.End) bool                        { return true }
+func (v *lightVisit) Answering(time.Time)                            {}
+func (v *lightVisit) Failing(time.Time, bool) (b admission.Pushback) { return b }
+func (v *lightVisit) Estimate() (input, output int64)                { return 20, 512 }
 func (v *lightVisit) Result() (Ticket, admission.Decision) {
 	return v, admission.Decision{Pool: "chat-dyn", Variant: policy.FP16Dyn, Policy: v.policy}
 }

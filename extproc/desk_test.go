@@ -29,6 +29,8 @@ type verdict struct {
 	wait   bool
 	reason admission.Reason
 	edit   func(*admission.Decision)
+
+	pushback admission.Pushback // that Failing gives
 }
 
 func newTestDesk(script ...verdict) *testDesk {
@@ -99,6 +101,7 @@ type testVisit struct {
 	taken   bool
 	ended   bool
 	began   []time.Time // what Answering heard
+	failing []bool      // what Failing heard
 }
 
 // settleLocked makes the decision stand; a grant takes the seat now.
@@ -183,6 +186,13 @@ func (v *testVisit) Answering(now time.Time) {
 	v.desk.mu.Lock()
 	defer v.desk.mu.Unlock()
 	v.began = append(v.began, now)
+}
+
+func (v *testVisit) Failing(_ time.Time, counts bool) admission.Pushback {
+	v.desk.mu.Lock()
+	defer v.desk.mu.Unlock()
+	v.failing = append(v.failing, counts)
+	return v.verdict.pushback
 }
 
 func (v *testVisit) Estimate() (input, output int64) { return 100, 512 }

@@ -38,6 +38,7 @@ type Visit interface {
 type Ticket interface {
 	Done(e admission.End) bool
 	Answering(now time.Time)
+	Failing(now time.Time, counts bool) admission.Pushback
 	Estimate() (input, output int64)
 }
 

@@ -71,16 +71,17 @@ func render(d *admission.Decision, s *scene) *immediate {
 }
 
 // appendHint writes Q7: whole seconds rounded up, exact milliseconds, the
-// instant, and gRPC's push-back. Where no retry helps, clients are told so.
+// instant, and gRPC's push-back. Where no retry helps, clients are told so; the
+// wait stands beside it where there is one, for who asks later by its own will.
 func appendHint(h []field, d *admission.Decision, s *scene) []field {
 	if d.RetryAfter <= 0 {
 		if d.Reason.Row().Advice != admission.AdviceNone || d.Reason == admission.Internal {
 			return h
 		}
 		if s.grpc {
-			return append(h, field{"grpc-retry-pushback-ms", "-1"})
+			return append(h, field{headerPushback, stop})
 		}
-		return append(h, field{"x-should-retry", "false"})
+		return append(h, field{headerShouldRetry, never})
 	}
 	at := s.now.Add(d.RetryAfter)
 	reset := at.Unix()
@@ -88,12 +89,14 @@ func appendHint(h []field, d *admission.Decision, s *scene) []field {
 		reset++
 	}
 	h = append(h,
-		field{"retry-after", retryAfter(d.RetryAfter, s.hint.Fractional)},
-		field{"retry-after-ms", milliseconds(d.RetryAfter)},
+		field{headerRetryAfter, retryAfter(d.RetryAfter, s.hint.Fractional)},
+		field{headerRetryMS, milliseconds(d.RetryAfter)},
 		field{"x-ratelimit-reset", strconv.FormatInt(reset, 10)})
-	if s.grpc {
-		ms := (d.RetryAfter + time.Millisecond - 1) / time.Millisecond
-		h = append(h, field{"grpc-retry-pushback-ms", strconv.FormatInt(int64(ms), 10)})
+	switch {
+	case s.grpc:
+		h = append(h, field{headerPushback, pushbackValue(d.RetryAfter, d.NoRetry)})
+	case d.NoRetry:
+		h = append(h, field{headerShouldRetry, never})
 	}
 	return h
 }
