@@ -13,9 +13,9 @@
 //     withdrawn override is an update.
 //   - A change of drop_overloads alone is not applied. So one endpoint carries
 //     a metadata value that changes with it.
-//   - A cluster that changed warms until its endpoints come again, and nobody
-//     asks for them. So they are sent again on the stream that acknowledged
-//     the cluster.
+//   - On ADS a cluster that changed warms until its endpoints come again; Envoy
+//     does not ask for them, and does not acknowledge clusters either until
+//     then. So they are sent again behind the cluster.
 //   - Moving an endpoint to another priority drains its connection. So
 //     fail-over is told by health alone (G2), and the way back as well: hosts
 //     of a region that had failed are degraded until it has been well for the

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/protobuf/proto"
@@ -17,7 +18,7 @@ const maxTypes = 20
 type gate struct{ s *Server }
 
 func (g gate) CreateWatch(req *cachev3.Request, sub cachev3.Subscription, value chan cachev3.Response) (func(), error) {
-	return g.s.watch(req.GetNode(), req.GetTypeUrl(), req.GetResponseNonce(), func(c store, forgotten map[string]bool) (func(), error) {
+	return g.s.watch(req.GetNode(), req.GetTypeUrl(), func(c store, forgotten map[string]bool) (func(), error) {
 		r := req
 		if req.GetErrorDetail() != nil {
 			// A cache answers whoever has no version of its own. One that refused
@@ -30,15 +31,13 @@ func (g gate) CreateWatch(req *cachev3.Request, sub cachev3.Subscription, value 
 }
 
 func (g gate) CreateDeltaWatch(req *cachev3.DeltaRequest, sub cachev3.Subscription, value chan cachev3.DeltaResponse) (func(), error) {
-	return g.s.watch(req.GetNode(), req.GetTypeUrl(), req.GetResponseNonce(), func(c store, forgotten map[string]bool) (func(), error) {
+	return g.s.watch(req.GetNode(), req.GetTypeUrl(), func(c store, forgotten map[string]bool) (func(), error) {
 		return c.CreateDeltaWatch(req, forget(sub, forgotten), value)
 	})
 }
 
-// watch opens a watch on a shelf. A word on an answer of clusters, on ADS, has
-// the endpoints of those clusters sent once more: Envoy waits for them before
-// it uses a cluster that changed, and does not ask.
-func (s *Server) watch(n *corev3.Node, typeURL, nonce string, start func(store, map[string]bool) (func(), error)) (func(), error) {
+// watch opens a watch on the shelf of a stream's group.
+func (s *Server) watch(n *corev3.Node, typeURL string, start func(store, map[string]bool) (func(), error)) (func(), error) {
 	st := s.roster.nodeStream(n)
 	if st == nil {
 		return nil, errors.New("xds: a watch of no stream")
@@ -56,33 +55,31 @@ func (s *Server) watch(n *corev3.Node, typeURL, nonce string, start func(store, 
 	s.roster.mu.Lock()
 	k, _ := st.talkOf(typeURL)
 	k.watch = w
-	var warming *watch
-	var names map[string]bool
-	if typeURL == resourcev3.ClusterType && nonce != "" {
-		warming, names = st.warming(k)
-	}
 	s.roster.mu.Unlock()
-	stop, err := sh.watch(st.node, w)
-	if err == nil && warming != nil && len(names) > 0 {
-		err = warming.again(names)
-	}
-	return stop, err
+	return sh.watch(st.node, w)
 }
 
 // warming is the endpoint watch of an ADS stream and which of its names are
-// clusters that were sent since the last word on them.
-func (st *stream) warming(clusters *talk) (*watch, map[string]bool) {
-	changed, all := clusters.changed, clusters.changedAll
-	clusters.changed, clusters.changedAll = nil, false
+// clusters that an answer brings, all where it does not say which changed.
+// Envoy waits for a changed cluster's endpoints before it uses it, does not
+// ask for them, and says nothing about the clusters until then. The caller
+// holds the roster.
+func (st *stream) warming(changed []*discoveryv3.Resource) (*watch, map[string]bool) {
 	e := st.types[resourcev3.EndpointType]
-	if !st.ads || e == nil {
+	if !st.ads || e == nil || e.watch == nil {
 		return nil, nil
 	}
 	names := make(map[string]bool)
-	for name := range e.names {
-		if all || changed[name] {
-			names[name] = true
+	if st.delta {
+		for _, c := range changed {
+			if _, asked := e.names[c.GetName()]; asked {
+				names[c.GetName()] = true
+			}
 		}
+		return e.watch, names
+	}
+	for name := range e.names {
+		names[name] = true
 	}
 	return e.watch, names
 }

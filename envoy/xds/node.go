@@ -78,8 +78,6 @@ type talk struct {
 	pending     []answer // not acknowledged, oldest first
 	sent, acked string
 	watch       *watch
-	changed     map[string]bool // ADS: clusters that were sent since the last word on them
-	changedAll  bool
 }
 
 // answer is one response that was sent.

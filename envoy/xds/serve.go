@@ -193,25 +193,27 @@ func (c callbacks) OnStreamDeltaResponse(id int64, req *discoveryv3.DeltaDiscove
 	}, resp.GetResources())
 }
 
-// told notes what a stream is sent. changed are the resources that a delta
-// answer brings; one of the state of the world does not say which changed.
+// told notes what a stream is sent. Clusters on ADS are followed by their
+// endpoints, on the same stream, so behind them. changed are the resources
+// that a delta answer brings.
 func (s *Server) told(key streamKey, typeURL string, a answer, changed []*discoveryv3.Resource) {
 	r := s.roster
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if st := r.streams[key]; st != nil {
-		k, _ := st.talkOf(typeURL)
-		k.expect(a)
-		r.counts.sent[typeURL]++
-		if !st.ads || typeURL != resourcev3.ClusterType {
-			return
-		}
-		k.changedAll = !st.delta
-		for _, c := range changed {
-			if k.changed == nil {
-				k.changed = make(map[string]bool)
-			}
-			k.changed[c.GetName()] = true
-		}
+	st := r.streams[key]
+	if st == nil {
+		r.mu.Unlock()
+		return
+	}
+	k, _ := st.talkOf(typeURL)
+	k.expect(a)
+	r.counts.sent[typeURL]++
+	var endpoints *watch
+	var names map[string]bool
+	if typeURL == resourcev3.ClusterType {
+		endpoints, names = st.warming(changed)
+	}
+	r.mu.Unlock()
+	if len(names) > 0 {
+		s.report(endpoints.again(names))
 	}
 }
