@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -14,10 +15,10 @@ import (
 // Etcd is a running etcd server of one member.
 type Etcd struct {
 	*Process
-	Addr string
-	dir  string
-	port int
-	peer int
+	Addr   string
+	dir    string
+	peer   int
+	scheme string
 }
 
 // etcdServer finds the program: ETCD_SERVER, or where build/etcd puts it.
@@ -35,11 +36,15 @@ func etcdServer(t testing.TB) string {
 
 // StartEtcd runs a real etcd server on free loopback ports. Where there is
 // none it skips the test, with the command that brings one: etcd takes a
-// minute to build, and `make test` always does.
+// minute to build, and `make test` always does. With --cert-file among the
+// arguments it speaks TLS.
 func StartEtcd(t testing.TB, args ...string) *Etcd {
 	t.Helper()
-	e := &Etcd{port: FreePort(t), peer: FreePort(t)}
-	e.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(e.port))
+	e := &Etcd{peer: FreePort(t), scheme: "http://"}
+	if slices.Contains(args, "--cert-file") {
+		e.scheme = "https://"
+	}
+	e.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(FreePort(t)))
 	e.Empty(t)
 	e.Restart(t, args...)
 	return e
@@ -48,11 +53,10 @@ func StartEtcd(t testing.TB, args ...string) *Etcd {
 // Empty makes the next Restart start with nothing: another folder.
 func (e *Etcd) Empty(t testing.TB) { e.dir = Dir(t) }
 
-// Restart starts it again on the same ports and folder after Kill. Arguments
-// that name other client URLs must keep the port.
+// Restart starts it again on the same ports and folder after Kill.
 func (e *Etcd) Restart(t testing.TB, args ...string) {
 	t.Helper()
-	client, peer := "http://"+e.Addr, fmt.Sprintf("http://127.0.0.1:%d", e.peer)
+	client, peer := e.scheme+e.Addr, fmt.Sprintf("http://127.0.0.1:%d", e.peer)
 	args = append([]string{
 		"--name", "one", "--data-dir", e.dir, "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "one=" + peer,

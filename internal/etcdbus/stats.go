@@ -1,0 +1,32 @@
+package etcdbus
+
+import "sync/atomic"
+
+// Stats are what a bus has counted since it was made.
+type Stats struct {
+	Published uint64 // words that were stored
+	Older     uint64 // words that were not newer than the one that stood
+	Failed    uint64 // words that were not delivered
+	Heard     uint64 // words given to listeners
+	Garbage   uint64 // values that were no words
+	Versions  uint64 // words in the form of another release
+	Rereads   uint64 // times that all that stands was read because the watch fell behind a compaction
+	Losses    uint64 // times that a listener lost etcd
+	Leases    uint64 // leases that were lost
+	Away      bool   // some listener has no etcd
+}
+
+type counts struct {
+	published, older, failed, heard, garbage, versions, rereads, losses, leases atomic.Uint64
+	away                                                                        atomic.Int64
+}
+
+// Stats are the counters now.
+func (b *Bus) Stats() Stats {
+	c := &b.count
+	return Stats{
+		Published: c.published.Load(), Older: c.older.Load(), Failed: c.failed.Load(), Heard: c.heard.Load(),
+		Garbage: c.garbage.Load(), Versions: c.versions.Load(), Rereads: c.rereads.Load(), Losses: c.losses.Load(),
+		Leases: c.leases.Load(), Away: c.away.Load() > 0,
+	}
+}
