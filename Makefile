@@ -33,10 +33,10 @@ proto: ## the Go code of proto/, after a change there
 demo: build ## Envoy, weir and a simulated model pool under a burst of four times the capacity
 	@envoy=$$(build/envoy 1.40.0) && exec ./bin/weir demo --envoy "$$envoy"
 
-test: ## the gate: every test with -race, real Redis, Envoy 1.40.0 and 1.36.4
-	@build/cc && envoys="$$(build/envoy $(ENVOY_GATE) | tr '\n' ' ')" && redis="$$(build/redis)" && openai="$$(build/openai)" && \
+test: ## the gate: every test with -race, real Redis and etcd, Envoy 1.40.0 and 1.36.4
+	@build/cc && envoys="$$(build/envoy $(ENVOY_GATE) | tr '\n' ' ')" && redis="$$(build/redis)" && etcd="$$(build/etcd)" && openai="$$(build/openai)" && \
 	go vet ./... && \
-	export WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" OPENAI_PATH="$$openai" && \
+	export WEIR_ENVOYS="$$envoys" REDIS_SERVER="$$redis" ETCD_SERVER="$$etcd" OPENAI_PATH="$$openai" && \
 	go test -race -timeout 18m $$(go list ./... | grep -v /examples) && \
 	go test -race -timeout 18m -count=1 ./examples/...  # they run the built weir, which the test cache does not see
 
