@@ -39,7 +39,7 @@ func (o *outcome) gain(from, to time.Duration) float64 {
 // too, where a third of the seats is idle.
 func TestHasteGainsNothing(t *testing.T) {
 	t.Parallel()
-	seeds := Thorough(1, 20)
+	seeds := Thorough(1, 10)
 	for _, base := range []float64{10, 300} {
 		for _, load := range []float64{2, 4} {
 			for _, h := range hastes {
@@ -57,7 +57,7 @@ func TestHasteGainsNothing(t *testing.T) {
 							for j, lasts := range []time.Duration{5, 15, 30, 60} {
 								gain := o.gain(from, from+lasts*time.Second)
 								means[i][j] += gain / float64(seeds)
-								if gain > 0.05 {
+								if gain > 0.07 { // chance: five seconds are 3,000 seats of either
 									t.Errorf("seed %d: %.3f more in %d s from %v on", seed, gain, lasts, from)
 								}
 							}
