@@ -124,7 +124,8 @@
 // Who is refused, or leaves without a seat, is given a slot in the line's book,
 // and the hint says when it begins (Q5-Q7; see book). Who comes back in its slot
 // is taken as long as fewer than Length wait, and the newcomers of a class that
-// has bookings leave it the places. A slot ends in a seat if the pool frees some
+// has bookings leave it the places. Who says that it comes back and comes before its
+// slot is refused, and gains nothing. A slot ends in a seat if the pool frees some
 // within the class's MaxWait; without Config.Booking the hint is position /
 // drain rate. Where Length is 0 nobody waits, so no seat is held for a slot: a
 // hint says when one is likely, and over half of those who come find one.
