@@ -12,12 +12,13 @@ import (
 // grpc-go's keepalive.EnforcementPolicy and gRFC A8.
 const (
 	calmGoAways  = 6.0
-	calmPulses   = 3   // stretches of two seconds with a GOAWAY
-	calmEach     = 1.5 // GOAWAYs for each connection
-	calmCloses   = 0.8 // of the closes came with a GOAWAY
-	calmRequests = 3.0 // requests a connection, at most
-	calmCut      = 0.5 // or so many of the connections were cut
-	calmPings    = 5   // a connection lives about so many pings
+	calmPulses   = 3                        // stretches of two seconds with a GOAWAY
+	calmEach     = 1.5                      // GOAWAYs for each connection
+	calmCloses   = 0.8                      // of the closes came with a GOAWAY
+	calmRequests = 3.0                      // requests a connection, at most
+	calmCut      = 0.5                      // or so many of the connections were cut
+	calmPings    = 5                        // a connection lives about so many pings
+	leastLife    = 2 * ticksPerPulse * tick // below, how long they live cannot be told
 	calmFor      = 30 * time.Second
 )
 
@@ -86,7 +87,7 @@ func (p *pattern) text(now int64) string {
 		how = fmt.Sprintf("%.0f%% of whose connections were cut with requests under way", min(100, 100*p.cut/p.goaways))
 	}
 	text := fmt.Sprintf("%.0f GOAWAYs in %s %s", p.goaways, (time.Duration(now-p.first) * tick).Round(time.Second), how)
-	if p.life > 0 {
+	if p.life >= leastLife {
 		text += fmt.Sprintf(", after about %s each, which would be pings each %s", round(p.life), round(p.life/calmPings))
 	}
 	return text + ": likely ENHANCE_YOUR_CALM (too_many_pings), which Envoy does not tell from other GOAWAYs (a short MaxConnectionAge looks alike); " +

@@ -119,9 +119,11 @@ func (k *cluster) look(p *policy.Watch, t time.Duration, r *Reading) scene {
 		r.Connections += tr.last.ActiveConnections
 		r.ActiveRequests += tr.last.ActiveRequests
 		r.Pending += tr.last.Pending
-		r.Members = max(r.Members, tr.last.Members)
-		if r.Envoys == 1 || tr.last.Healthy < r.Healthy {
-			r.Healthy = tr.last.Healthy
+		if tr.last.Members > 0 && tr.health {
+			if r.Members == 0 || tr.last.Healthy < r.Healthy {
+				r.Healthy = tr.last.Healthy
+			}
+			r.Members = max(r.Members, tr.last.Members)
 		}
 	}
 	k.advance(s.now)

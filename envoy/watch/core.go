@@ -137,9 +137,8 @@ func (c *Core) observe(n *node, row *Counters, at time.Duration) {
 	if d != (counts{}) {
 		cluster.put(ticks(k.at), max(ticks(at), ticks(k.at)+1), &d)
 	}
-	gap := at - k.at
-	k.last, k.at, k.silent = *row, max(at, k.at), false
-	k.last.Node, k.last.Cluster = n.name, cluster.name // not the caller's buffers
+	gap := max(0, at-k.at)
+	k.take(row, at)
 	k.learn(gap, cluster.trouble)
 }
 
@@ -155,8 +154,8 @@ func (c *Core) cluster(name string) *cluster {
 
 // join begins a track: what was counted before is not known to be new.
 func (n *node) join(k *cluster, row *Counters, at time.Duration) {
-	t := &track{node: n, cluster: k, at: at, last: *row, load: float64(row.ActiveRequests + row.Pending), waiting: float64(row.Pending)}
-	t.last.Node, t.last.Cluster = n.name, k.name
+	t := &track{node: n, cluster: k, load: float64(row.ActiveRequests + row.Pending), waiting: float64(row.Pending)}
+	t.take(row, at)
 	n.tracks[k.name] = t
 	k.tracks = append(k.tracks, t)
 }

@@ -198,6 +198,24 @@ func TestGoAwayBounds(t *testing.T) {
 	}
 }
 
+// TestFailedConnects: Envoy counts a connect that failed as a connection that
+// was opened and closed; it is none of those that the share is of.
+func TestFailedConnects(t *testing.T) {
+	s := newStreet(t, defaults(), 1, 500*time.Millisecond)
+	e := s.envoys[0]
+	e.open(10)
+	s.run(20*time.Second, nil)
+	for range 30 { // each told three times in 6 s, beside 100 connects to a host that is gone
+		e.goaway(1)
+		e.open(1)
+		e.fail(3)
+		s.run(200*time.Millisecond, nil)
+	}
+	if r := s.reading(); r.GoAwayShare < 0.74 || r.GoAwayShare > 0.76 { // 30 of 10 + 30
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestShareBelowHalf: a smaller share is a policy that wants restarts seen.
 func TestShareBelowHalf(t *testing.T) {
 	p := defaults()
@@ -315,8 +333,58 @@ func TestClockSteps(t *testing.T) {
 				}
 			})
 		}
-		if r := s.reading(); !r.Storm {
-			t.Errorf("%v: no storm is seen afterwards: %+v", step, r)
+		if r := s.reading(); !r.Storm || r.GoAwaysPerSecond < 36 || r.GoAwaysPerSecond > 44 {
+			t.Errorf("%v: a storm of 40 a second afterwards: %+v", step, r)
+		}
+	}
+}
+
+// TestWindow: ten a second are a hundred in ten seconds at every instant,
+// however seconds and samples fall.
+func TestWindow(t *testing.T) {
+	s := newStreet(t, defaults(), 1, 500*time.Millisecond)
+	e := s.envoys[0]
+	e.open(1000)
+	s.run(20*time.Second, nil)
+	begin := s.at
+	s.each = func(r Reading) {
+		if s.at-begin > 11*time.Second && (r.GoAways < 95 || r.GoAways > 101) { // the last half second is not yet known
+			t.Fatalf("%d GOAWAYs at %v", r.GoAways, s.at-begin)
+		}
+	}
+	s.run(30*time.Second, func(time.Duration) { e.goaway(1); e.open(1) })
+}
+
+// TestEnvoyGone: the connections of an Envoy that vanished stay among those known
+// in the window, as its GOAWAYs do.
+func TestEnvoyGone(t *testing.T) {
+	s := newStreet(t, defaults(), 2, 500*time.Millisecond)
+	s.envoys[0].open(20)
+	s.envoys[1].open(1)
+	s.run(20*time.Second, nil)
+	s.envoys[0].goaway(20)
+	s.envoys[0].open(20)
+	s.run(time.Second, nil)
+	s.envoys[0].mute = true
+	s.run(4*time.Second, nil)
+	if r := s.reading(); r.Envoys != 1 || r.GoAways != 20 || r.GoAwayShare < 0.48 || r.GoAwayShare > 0.5 { // 20 of 20 + 20 + 1
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestOutOfOrder: a sample that overtook another moves nothing the wrong way.
+func TestOutOfOrder(t *testing.T) {
+	core := NewCore(defaults(), nil, instant)
+	for i := range 100 {
+		now := instant.Add(time.Duration(i) * time.Second)
+		c := Counters{Node: "one", Cluster: "chat", At: now, ActiveConnections: int64(10 * (i % 2))}
+		if i%2 == 0 {
+			c.At = now.Add(-2500 * time.Millisecond)
+		}
+		core.Observe(now, []Counters{c})
+		readings, _ := core.Step(now)
+		if r, _ := readings.Of("chat"); r.Normal < 0 || r.Normal > 10 || i == 99 && r.Normal == 0 {
+			t.Fatalf("%+v", r)
 		}
 	}
 }

@@ -25,12 +25,17 @@ const SourceMetrics = "metrics"
 // maxNode is the longest node id that is taken, in bytes.
 const maxNode = 256
 
+// MaxMessage is what the gRPC server that Metrics is registered with must let
+// through (grpc.MaxRecvMsgSize; its default is 4 MiB): all statistics of some
+// 5,000 clusters.
+const MaxMessage = 32 << 20
+
 // Metrics is the server of envoy.service.metrics.v3.MetricsService. Envoy
 // opens one stream and flushes into it each stats_flush_interval: its node in
 // the first message, then every statistic that it has used, absolute, as one
 // message or, with batch_size, several. A message is as large as 6 KiB for
-// each cluster that Envoy has, unless its stats_matcher leaves some out: the
-// gRPC server's limit on messages must hold that.
+// each cluster that Envoy has, unless its stats_matcher leaves some out: see
+// MaxMessage.
 //
 // report_counters_as_deltas must be off: what falls in an outage of weir would
 // be lost.
@@ -99,10 +104,9 @@ func (m *Metrics) stream(s grpc.ServerStream) error {
 	d := &decoder{table: newTable(conf.watched)}
 	var clock senderClock
 	name := ""
+	var raw frame
 	defer func() { m.leave(name) }()
 	for {
-		// As a message without fields it keeps all of its bytes (see wire.go).
-		var raw emptypb.Empty
 		if err := s.RecvMsg(&raw); err != nil {
 			if errors.Is(err, io.EOF) {
 				return s.SendMsg(new(emptypb.Empty))
@@ -117,7 +121,7 @@ func (m *Metrics) stream(s grpc.ServerStream) error {
 		if !conf.on {
 			return status.Error(codes.Unimplemented, "envoy.watch.metrics is off in weir's policy")
 		}
-		bytes := raw.ProtoReflect().GetUnknown()
+		bytes := raw.bytes
 		d.table.begin(false)
 		d.message(bytes)
 		if name == "" {

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,8 @@ type Poller struct {
 	conf  atomic.Pointer[pollConf]
 	tally tally
 
-	// dial makes a target's transport; tests put another in.
+	// Tests put others in.
+	limit     int64 // bytes of an answer
 	transport func(t policy.EnvoyAdmin) (base string, rt http.RoundTripper)
 
 	mu      sync.Mutex
@@ -108,7 +110,7 @@ type pollTarget struct {
 // NewPoller makes a poller without targets; Configure brings them. log hears
 // of the first miss of a row and of its end; seed makes phases and jitter.
 func NewPoller(sink Sink, log *slog.Logger, seed uint64) *Poller {
-	p := &Poller{sink: sink, log: log, seed: seed, transport: adminTransport, targets: make(map[pollKey]*pollTarget)}
+	p := &Poller{sink: sink, log: log, seed: seed, limit: maxAnswer, transport: adminTransport, targets: make(map[pollKey]*pollTarget)}
 	p.conf.Store(&pollConf{})
 	return p
 }
@@ -211,6 +213,7 @@ func (p *Poller) poll(ctx context.Context, t *pollTarget, rng *rand.Rand) {
 	timer := time.NewTimer(time.Duration(rng.Float64() * float64(every)))
 	defer timer.Stop()
 	tab := newTable(nil)
+	var page bytes.Buffer
 	due, misses := time.Now(), 0
 	for {
 		select {
@@ -218,7 +221,7 @@ func (p *Poller) poll(ctx context.Context, t *pollTarget, rng *rand.Rand) {
 			return
 		case <-timer.C:
 		}
-		err := p.look(ctx, t, tab)
+		err := p.look(ctx, t, tab, &page)
 		if ctx.Err() != nil {
 			return
 		}
@@ -267,7 +270,7 @@ func (p *Poller) note(t *pollTarget, err error, misses int) int {
 }
 
 // look reads a target once.
-func (p *Poller) look(ctx context.Context, t *pollTarget, tab *table) error {
+func (p *Poller) look(ctx context.Context, t *pollTarget, tab *table, page *bytes.Buffer) error {
 	ctx, cancel := context.WithTimeout(ctx, min(max(t.key.every, leastDeadline), mostDeadline))
 	defer cancel()
 	conf := p.conf.Load()
@@ -281,7 +284,9 @@ func (p *Poller) look(ctx context.Context, t *pollTarget, tab *table) error {
 	}
 	at := time.Now()
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	page.Reset()
+	_, err = page.ReadFrom(io.LimitReader(resp.Body, p.limit+1))
+	body := page.Bytes()
 	switch {
 	case err != nil:
 		return broke(err)
@@ -289,8 +294,8 @@ func (p *Poller) look(ctx context.Context, t *pollTarget, tab *table) error {
 		return &missed{MissDenied, fmt.Errorf("403 %.100q: the path is not in Envoy's admin.allow_paths; add {prefix: /stats} there", body)}
 	case resp.StatusCode != http.StatusOK:
 		return &missed{MissStatus, fmt.Errorf("status %d %.100q", resp.StatusCode, body)}
-	case len(body) > maxAnswer:
-		return &missed{MissSize, fmt.Errorf("the answer is larger than %d MiB", maxAnswer>>20)}
+	case int64(len(body)) > p.limit:
+		return &missed{MissSize, fmt.Errorf("the answer is larger than %d KiB", p.limit>>10)}
 	}
 	tab.watch(conf.watched)
 	tab.begin(true)

@@ -32,6 +32,7 @@ func TestProtect(t *testing.T) {
 		{"hosts died, connects fail", func(e *envoy) { e.close(12); e.ActiveRequests = 16 }, func(e *envoy) { e.fail(1) }, true, "connects failed"},
 		{"hosts died, requests wait", func(e *envoy) { e.close(20); e.ActiveRequests = 0; e.Pending = 40 }, nil, true, "requests wait for a connection"},
 		{"health checks fail", func(e *envoy) { e.close(12); e.ActiveRequests = 0; e.Healthy = 1 }, nil, true, "1 of 3 hosts are healthy"},
+		{"health is left out of the statistics", func(e *envoy) { e.close(12); e.ActiveRequests = 0; e.Members = 0 }, nil, false, ""},
 		{"all requests on few connections", func(e *envoy) { e.close(14) }, nil, true, "requests under way on them where 40.0 are usual"},
 		{"traffic fell, idle connections closed", func(e *envoy) { e.close(16); e.ActiveRequests = 4 }, nil, false, ""},
 		{"traffic stopped", func(e *envoy) { e.close(20); e.ActiveRequests = 0 }, nil, false, ""},
@@ -200,5 +201,28 @@ func TestCalm(t *testing.T) {
 	}
 	if r := s.reading(); r.Calm || r.Storm {
 		t.Errorf("a rolling restart: %+v", r)
+	}
+}
+
+// TestHealthUnknown: an Envoy whose statistics have no healthy hosts, by its
+// stats_matcher, has not lost them.
+func TestHealthUnknown(t *testing.T) {
+	s := newStreet(t, defaults(), 2, 500*time.Millisecond)
+	for i, e := range s.envoys {
+		e.open(10)
+		e.Healthy *= int64(i)
+	}
+	s.run(5*time.Minute, nil)
+	for _, e := range s.envoys {
+		e.close(8)
+	}
+	s.run(5*time.Second, nil)
+	if r := s.reading(); r.Protect || r.Members != 3 || r.Healthy != 3 {
+		t.Errorf("%+v", r)
+	}
+	s.envoys[1].Healthy = 0
+	s.run(5*time.Second, nil)
+	if r := s.reading(); !r.Protect || r.Healthy != 0 {
+		t.Errorf("%+v", r)
 	}
 }

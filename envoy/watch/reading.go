@@ -110,7 +110,7 @@ type Reading struct {
 	RequestsPerSecond float64
 	ActiveRequests    int64
 	Pending           int64 // requests that wait for a connection
-	Members, Healthy  int64 // hosts, as the Envoy that knows most of them says; healthy as the one that likes fewest
+	Members, Healthy  int64 // hosts, as the Envoy that knows most of them says; healthy as the one that likes fewest. 0 where their statistics are left out
 
 	Storm   bool   // B7: pre-trips the gRPC breaker
 	Protect bool   // B8

@@ -95,6 +95,15 @@ func (s *street) count(w What) (n int) {
 // sane holds for every reading.
 func sane(t testing.TB, r Reading) {
 	t.Helper()
+	check(t, r)
+}
+
+// fataler is a test of any kind.
+type fataler interface {
+	Fatalf(format string, args ...any)
+}
+
+func check(t fataler, r Reading) {
 	for name, v := range map[string]float64{
 		"Normal": r.Normal, "Share": r.Share, "GoAwaysPerSecond": r.GoAwaysPerSecond, "GoAwayShare": r.GoAwayShare,
 		"ResetsPerSecond": r.ResetsPerSecond, "FailuresPerSecond": r.FailuresPerSecond, "RequestsPerSecond": r.RequestsPerSecond, "RetriesPerSecond": r.RetriesPerSecond,

@@ -61,6 +61,7 @@ type track struct {
 	last     Counters
 	draining int64 // connections told to go that are still there, as far as can be known
 	silent   bool
+	health   bool // it ever told of healthy hosts: its statistics have them
 
 	learnt  time.Duration // of observation, at most learnTime
 	normal  float64       // live connections
@@ -71,6 +72,14 @@ type track struct {
 
 // live are the connections that new requests may use.
 func (k *track) live() int64 { return max(0, k.last.ActiveConnections-k.draining) }
+
+// take makes counters the last ones.
+func (k *track) take(c *Counters, at time.Duration) {
+	node, cluster := k.node.name, k.cluster.name // not the caller's buffers
+	k.last, k.at, k.silent = *c, max(at, k.at), false
+	k.last.Node, k.last.Cluster = node, cluster
+	k.health = k.health || c.Healthy > 0
+}
 
 // busy are the requests under way or waiting.
 func (k *track) busy() float64 {

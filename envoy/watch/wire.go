@@ -193,6 +193,9 @@ func (d *decoder) label(b []byte) {
 		d.garbage[GarbageForm]++
 		return
 	}
+	if len(value) == 0 {
+		return
+	}
 	switch string(name) {
 	case "envoy.cluster_name", "cluster_name": // the second: Istio's
 		d.cluster = value
