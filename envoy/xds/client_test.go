@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -152,14 +153,20 @@ func overDelta(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s del
 	return c
 }
 
-func overSotW(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s sotwStream) *client {
+// overSotW is a client of the state of the world. An answer has no names: they
+// are read from the resources, by a client that is not blind.
+func overSotW(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s sotwStream, blind bool) *client {
 	c := newClient(t, node, cancel, func() (*answered, error) {
 		r, err := s.Recv()
 		if err != nil {
 			return nil, err
 		}
 		a := &answered{typeURL: r.GetTypeUrl(), nonce: r.GetNonce(), version: r.GetVersionInfo(), got: map[string]*anypb.Any{}}
-		for _, x := range r.GetResources() {
+		for i, x := range r.GetResources() {
+			if blind {
+				a.got[strconv.Itoa(i)] = x
+				continue
+			}
 			m, err := x.UnmarshalNew()
 			if err != nil {
 				return nil, err
@@ -190,12 +197,17 @@ func deltaADS(t testing.TB, conn *grpc.ClientConn, node *corev3.Node) *client {
 
 func sotwADS(t testing.TB, conn *grpc.ClientConn, node *corev3.Node) *client {
 	t.Helper()
+	return overSotWADS(t, conn, node, false)
+}
+
+func overSotWADS(t testing.TB, conn *grpc.ClientConn, node *corev3.Node, blind bool) *client {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return overSotW(t, node, cancel, s)
+	return overSotW(t, node, cancel, s, blind)
 }
 
 // separate opens a stream of one type.
@@ -221,7 +233,7 @@ func separate(t testing.TB, conn *grpc.ClientConn, node *corev3.Node, typeURL st
 	if delta {
 		return overDelta(t, node, cancel, d)
 	}
-	return overSotW(t, node, cancel, s)
+	return overSotW(t, node, cancel, s, false)
 }
 
 func (c *client) ask(typeURL string, names ...string) { c.say(typeURL, names, "", "", "", nil) }

@@ -75,7 +75,7 @@ func TestEnvoyTakesAChangedClusterAtOnce(t *testing.T) {
 				w.want(200, "a")
 				put(t, w.server, owned(6, a))
 				w.within(time.Second, "weir is heard", func() bool {
-					return w.server.Stats().Sent["cds"] >= 0 && w.runtime("circuit_breakers.m.default.max_retries") == "6"
+					return w.runtime("circuit_breakers.m.default.max_retries") == "6"
 				})
 				w.want(200, "a")
 				if log := w.envoy.Log(); strings.Contains(log, "fetch timed out") || strings.Contains(log, "warming timeout") {

@@ -14,7 +14,6 @@ import (
 // caller is who opened a stream, by what the transport knows.
 type caller struct {
 	address string
-	unix    bool
 	sans    []string // of a verified client certificate: URIs and DNS names
 }
 
@@ -25,9 +24,9 @@ func callerOf(ctx context.Context) caller {
 	}
 	var c caller
 	if p.Addr != nil {
-		c.address, c.unix = p.Addr.String(), p.Addr.Network() == "unix"
-		if c.unix && (c.address == "" || c.address == "@") {
-			c.address = "unix"
+		c.address = p.Addr.String()
+		if p.Addr.Network() == "unix" && (c.address == "" || c.address == "@") {
+			c.address = "unix" // a client's end of a Unix socket has no name
 		}
 	}
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {

@@ -45,6 +45,7 @@ const (
 	refusedNodes   = "nodes"
 	refusedStreams = "streams"
 	refusedNode    = "identity"
+	refusedNames   = "names"
 )
 
 // Memory of a node that left, and bounds of what is kept of each.
@@ -52,6 +53,7 @@ const (
 	remember   = 10 * time.Minute
 	maxUnknown = 100 // names a node asks for in vain
 	maxWords   = 2048
+	maxNames   = 100_000 // of a type on a stream
 )
 
 func newRoster(o *Options) *roster {

@@ -12,6 +12,8 @@ import (
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 )
 
 // callbacks hear what go-control-plane receives and sends. A request's
@@ -89,6 +91,11 @@ func (s *Server) hear(now time.Time, key streamKey, n *corev3.Node, h *heard, as
 	var unknown []string
 	if ask(k, first) {
 		unknown = s.unknown(st, h.typeURL, k)
+	}
+	if len(k.names) > maxNames {
+		r.counts.refused[refusedNames]++
+		r.mu.Unlock()
+		return nil, grpcstatus.Errorf(codes.ResourceExhausted, "a stream asks for at most %d names of a type", maxNames)
 	}
 	a, spoken := k.take(h.nonce)
 	nack := s.word(now, st, k, h, a, spoken)

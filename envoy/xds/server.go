@@ -140,9 +140,8 @@ func (s *Server) restore(now time.Time) {
 
 // Set says what Envoys should have now; the streams of those that have
 // something else get it at once. An equal snapshot sends nothing and costs a
-// comparison. Call it at each change and, for endpoints.return and what was
-// inherited, some times a second; it also renews the overrides. The error
-// names settings that were left as they were.
+// comparison. Call it at each change and, for endpoints.return, some times a
+// second. The error names settings that were left as they were.
 func (s *Server) Set(now time.Time, snap *Snapshot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,7 +218,7 @@ func (s *Server) report(err error) {
 // Close ends all streams. A gRPC server that stops gracefully waits for them.
 func (s *Server) Close() { s.stop() }
 
-// Run writes the state to disk when it changed, at most ten times a second,
+// Run writes the state to disk when it changed, at most four times a second,
 // and withdraws what nobody renews, until the context ends; the last state is
 // written then. Call it once.
 func (s *Server) Run(ctx context.Context) {
@@ -242,7 +241,7 @@ func (s *Server) Run(ctx context.Context) {
 			}
 		case <-s.dirty:
 			s.save(time.Now())
-			pause := time.NewTimer(100 * time.Millisecond)
+			pause := time.NewTimer(250 * time.Millisecond)
 			select {
 			case <-ctx.Done():
 			case <-pause.C:

@@ -18,7 +18,7 @@ type Stats struct {
 	Sent           map[string]uint64
 	Acked          map[string]uint64
 	Nacked         map[string]uint64
-	Refused        map[string]uint64 // streams, by reason: group, nodes, streams, identity
+	Refused        map[string]uint64 // streams, by reason: group, nodes, streams, identity, names
 	Unserved       map[string]uint64 // requests for types that are not served, by type URL, at most 20
 
 	Inherited []string // clusters whose overrides are those of the state on disk
