@@ -300,6 +300,7 @@ func TestHints(t *testing.T) {
 		{AdviceQueue, time.Hour, time.Minute},
 		{AdviceQueue, 0, time.Second},
 		{AdviceQuota, time.Hour, time.Hour}, // the true wait
+		{AdviceTenant, time.Hour, time.Hour},
 		{AdviceNone, time.Hour, 0},
 		{AdviceFixed, 0, time.Second},
 	} {

@@ -256,3 +256,63 @@ func TestLaneSeats(t *testing.T) {
 		}
 	}
 }
+
+// P8: the lane's 10 % are served through open, half-open and peers' breakers,
+// to anybody's priority, and never more; half-open, probes go beside it.
+func TestLaneIsServedInEveryState(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		class  policy.Class
+		now    time.Time
+		open   func(core *Core, co *breaker.Council)
+		beside bool // probes
+	}{
+		{"hard", policy.Critical, start, func(core *Core, _ *breaker.Council) { fail(core.Breaker("chat-fp16"), start, 30) }, false},
+		{"held", policy.Critical, start.Add(time.Hour), func(core *Core, _ *breaker.Council) {
+			core.Breaker("chat-fp16").Trip(start, breaker.Hard, time.Second, "hand")
+			core.Breaker("chat-fp16").Hold(start, time.Time{}, "hand")
+		}, false},
+		{"half-open", policy.Critical, start.Add(7 * time.Second), func(core *Core, _ *breaker.Council) { fail(core.Breaker("chat-fp16"), start, 30) }, true},
+		{"a storm", policy.Critical, start, func(core *Core, _ *breaker.Council) {
+			core.Breaker("chat-fp16").PreTrip(start, "60/s")
+			core.floor.Load().pools["chat-fp16"].retries.storm.Store(true)
+		}, false},
+		{"elsewhere", policy.Batch, start, func(_ *Core, co *breaker.Council) {
+			co.Hear(start, word("a", "chat-fp16", 1, breaker.Hard, 5*time.Second))
+		}, false},
+	} {
+		p := house(100, only, withLane(0.1), func(p *policy.Policy) { p.Pools[0].Protocol = policy.GRPCProtocol })
+		core, co := withPeers(p)
+		e := effective(t, p)
+		c.open(core, co)
+		lane, probes := 0, 0
+		for i := range 200 {
+			r := urgent(e, name("r", i))
+			r.Class = c.class
+			plan := core.Plan(c.now, r)
+			switch {
+			case plan.Refused():
+				if d := &plan.Decision; d.Reason != BreakerOpen && d.Reason != BreakerShed {
+					t.Errorf("%s: %s", c.name, d.Reason)
+				}
+				continue
+			case plan.probe:
+				probes++
+			default:
+				lane++
+			}
+			if core.Enter(c.now, plan, allowed) != Entered || plan.probe == (plan.Decision.Reason == AdmittedLane) {
+				t.Fatalf("%s: %s, probe %v", c.name, plan.Decision.Reason, plan.probe)
+			}
+		}
+		if lane != 10 || probes > 0 != c.beside {
+			t.Errorf("%s: %d by the lane, %d probes, want 10 and probes %v", c.name, lane, probes, c.beside)
+		}
+		plain := ask(e, "plain", "acme", c.class)
+		for range 20 { // dice may make one a probe
+			if plan := core.Plan(c.now, plain); !plan.Refused() && !plan.probe {
+				t.Errorf("%s: without priority: %s", c.name, plan.Decision.Reason)
+			}
+		}
+	}
+}

@@ -96,6 +96,7 @@ func TestStatusesOfTheSource(t *testing.T) {
 		{RetryFull, 429},      // P3 class 2
 		{BreakerOpen, 503},    // B1
 		{BreakerShed, 503},    // B1
+		{TenantBreaker, 429},  // B5: the others are served
 		{ModelUnknown, 404},
 		{TenantBlocked, 403},
 		{TokenMissing, 401},
