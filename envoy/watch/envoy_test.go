@@ -311,7 +311,8 @@ func TestHardStop(t *testing.T) {
 }
 
 // TestMaxConnectionAge (B7): servers that end each connection after a moment
-// are a storm for both sources, and when they no longer do, it ends.
+// are a storm for both sources, and when they no longer do, it ends; that the
+// callers went is no sickness.
 func TestMaxConnectionAge(t *testing.T) {
 	envoytest.EachEnvoy(t, func(t *testing.T, b envoytest.Binary) {
 		ages := grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 300 * time.Millisecond, MaxConnectionAgeGrace: time.Second})
@@ -319,8 +320,10 @@ func TestMaxConnectionAge(t *testing.T) {
 		p := newPlace(t)
 		p.start(b, "one", true, envoytest.Tree{}, hosts...)
 		p.poll()
-		p.load(4, 10*time.Millisecond)
+		stop := p.load(4, 10*time.Millisecond)
 		p.both(6*time.Second, "a storm", func(r Reading) bool { return r.Storm && !r.Calm && r.GoAwayShare >= 0.5 && r.GoAwaysPerSecond > 5 })
+		stop() // nobody makes connections, so none is told
+		p.both(8*time.Second, "the end of it", func(r Reading) bool { return !r.Storm && r.GoAwaysPerSecond <= 5 && !r.Protect })
 		t.Logf("%d calls went well, %d failed", p.ok.Load(), p.failed.Load())
 	})
 }
