@@ -153,6 +153,11 @@ func TestPeersAtTheFrontAndBelow(t *testing.T) {
 	if v, _, open := core.allOpen(start, r); !open || openReason(v) != BreakerShed {
 		t.Errorf("batch: open %v, %s", open, openReason(v))
 	}
+	fail(core.Breaker("chat-fp16"), start, 30)
+	if v, _, open := core.allOpen(start, r); !open || openReason(v) != BreakerShed {
+		t.Errorf("batch, with one of the own open: open %v, %s", open, openReason(v))
+	}
+	core.Breaker("chat-fp16").Reset(start, "hand")
 	r.Class = policy.Standard
 	if _, _, open := core.allOpen(start, r); open {
 		t.Error("standard is refused for peers' sake")
