@@ -46,7 +46,10 @@ func Envoy(name string, at Place) (Tree, error) {
 	Set(tree, at.Admin, "admin", "address", "pipe", "path")
 	Set(tree, listen, "static_resources", "listeners", 0, "address")
 	for _, c := range Get(tree, "static_resources", "clusters").([]any) {
-		endpoint := Get(c, "load_assignment", "endpoints", 0, "lb_endpoints", 0, "endpoint").(Tree)
+		endpoint, static := Get(c, "load_assignment", "endpoints", 0, "lb_endpoints", 0, "endpoint").(Tree)
+		if !static {
+			continue // weir serves its endpoints
+		}
 		name, _ := Get(c, "name").(string)
 		if name == "weir" {
 			endpoint["address"] = Tree{"pipe": Tree{"path": at.Weir}}

@@ -109,7 +109,7 @@ func TestStaticEnvoyFiles(t *testing.T) {
 // close of side streams, Envoy crashes where one outlives the cached gRPC client.
 func TestStaticLongAnswersPass(t *testing.T) {
 	const answer, gap = 10 * time.Minute, time.Minute
-	for _, name := range []string{"two-filters.yaml", "one-filter.yaml", "edge.yaml", "region.yaml"} {
+	for _, name := range []string{"two-filters.yaml", "one-filter.yaml", "edge.yaml", "region.yaml", "protected.yaml"} {
 		b := bootstrap(t, name)
 		if d := b.GetGrpcAsyncClientManagerConfig().GetMaxCachedEntryIdleDuration().AsDuration(); d < 24*time.Hour {
 			t.Errorf("%s: max_cached_entry_idle_duration is %v, want a day or more", name, d)
@@ -139,7 +139,7 @@ func TestStaticLongAnswersPass(t *testing.T) {
 // default policy is what the examples hold.
 func TestStaticExamplesAgreeWithSnippet(t *testing.T) {
 	for name, from := range map[string]policy.IdentityFrom{
-		"two-filters.yaml": policy.FromAuthz, "one-filter.yaml": policy.FromExtProc, "edge.yaml": policy.FromExtProc, "region.yaml": policy.FromExtProc,
+		"two-filters.yaml": policy.FromAuthz, "one-filter.yaml": policy.FromExtProc, "edge.yaml": policy.FromExtProc, "region.yaml": policy.FromExtProc, "protected.yaml": policy.FromAuthz,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := policy.Default()
