@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -43,6 +45,12 @@ func explainCommand() *cobra.Command {
 
 // adminGet reads a path of a running weir's admin window.
 func adminGet(ctx context.Context, address, tokenFile, path string) ([]byte, error) {
+	return adminCall(ctx, address, tokenFile, http.MethodGet, path, nil)
+}
+
+// adminCall asks a running weir's admin window; an answer other than 200 is an
+// error, with what it says.
+func adminCall(ctx context.Context, address, tokenFile, method, path string, body []byte) ([]byte, error) {
 	network, target := "tcp", address
 	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
 		network, target = "unix", socket
@@ -54,7 +62,7 @@ func adminGet(ctx context.Context, address, tokenFile, path string) ([]byte, err
 		},
 	}}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weir"+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +78,30 @@ func adminGet(ctx context.Context, address, tokenFile, path string) ([]byte, err
 		return nil, fmt.Errorf("no weir answers at %s: %w", address, err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
+	answer, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
 	if err != nil {
 		return nil, err
 	}
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", res.Status, strings.TrimSpace(string(body)))
+		return nil, fmt.Errorf("%s: %s", res.Status, complaint(answer))
 	}
-	return body, nil
+	return answer, nil
+}
+
+// complaint is what weir says was wrong, in words; an answer of another form is
+// given as it is.
+func complaint(answer []byte) string {
+	var v struct {
+		Error string   `json:"error"`
+		Known []string `json:"known"`
+	}
+	if json.Unmarshal(answer, &v) != nil || v.Error == "" {
+		return strings.TrimSpace(string(answer))
+	}
+	for _, name := range v.Known {
+		if !strings.Contains(v.Error, name) {
+			return v.Error + " (known: " + strings.Join(v.Known, ", ") + ")"
+		}
+	}
+	return v.Error
 }

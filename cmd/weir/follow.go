@@ -91,6 +91,7 @@ func (h *house) reloaded(r reload.Report) {
 		return
 	}
 	h.desk.Swap(r.New)
+	h.street.configure(r.New)
 	h.explain.Resize(r.New.Telemetry.Explain)
 	h.level.Set(telemetry.Level(r.New.Telemetry.LogLevel))
 }

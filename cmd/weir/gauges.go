@@ -68,6 +68,21 @@ func (g *gauges) hear(pool, value string) {
 	}
 }
 
+// unwell are the endpoints of a pool whose GPUs are faulty or lost.
+func (g *gauges) unwell(pool string, now time.Time) []string {
+	p := (*g.current.Load())[pool]
+	if p == nil {
+		return nil
+	}
+	var out []string
+	for _, e := range p.gauge.Reading().Endpoints(now) {
+		if !e.Healthy {
+			out = append(out, e.Name)
+		}
+	}
+	return out
+}
+
 // swap follows a policy. On an error nothing changes.
 func (g *gauges) swap(p *policy.Policy) error {
 	g.mu.Lock()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/authz"
+	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/extproc"
 	"github.com/weirproxy/weir/internal/admin"
 	"github.com/weirproxy/weir/internal/listen"
@@ -32,6 +33,7 @@ type house struct {
 	log      *slog.Logger
 	level    *slog.LevelVar
 	sink     *telemetry.Sink // where log writes; nil = it writes to somebody else
+	audit    *slog.Logger    // what operators do by hand, at any level of the log; nil = log
 	policy   *policy.Holder
 	metrics  *telemetry.Metrics
 	tracer   atomic.Pointer[telemetry.Tracer]
@@ -40,6 +42,7 @@ type house struct {
 	gauges   *gauges
 	desk     *admission.Desk
 	explain  *admission.Explain
+	street   *street
 	extproc  *extproc.Server
 	grpc     *grpc.Server
 	health   *health.Server
@@ -81,13 +84,30 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 	if h.store, err = openStore(p, log); err != nil {
 		return nil, err
 	}
+	replica := replicaName(p)
+	journal, council := &breaker.Journal{Max: 8192}, breaker.NewCouncil(replica, p.Breaker)
 	h.desk = admission.New(admission.Options{
-		Policy: p, Store: h.store, Gauges: h.gauges.reading, Settlers: settlers(p),
+		Policy: p, Store: h.store, Gauges: h.gauges.reading, Settlers: settlers(p), Journal: journal, Council: council,
 		Observers: []admission.Observer{h.metrics, h.explain},
 	})
+	bus, err := openBus(p)
+	if err != nil {
+		return nil, fmt.Errorf("breaker.cascade: %w", err)
+	}
+	if h.street, err = newStreet(time.Now(), streetOptions{
+		Policy: h.policy.Current, Desk: h.desk, Journal: journal, Council: council, Replica: replica, Bus: bus,
+		Unwell: h.gauges.unwell, Metrics: h.metrics, Log: log,
+		Trace: func(t *breaker.Transition) { h.tracer.Load().Transition(t) },
+	}); err != nil {
+		if bus != nil {
+			err = errors.Join(err, bus.Close())
+		}
+		return nil, err
+	}
 	h.metrics.Pools(h.desk.Snapshot)
 	h.metrics.House(h.houseStats)
 	h.metrics.Gauges(h.gaugeStats)
+	h.metrics.Street(h.street.stats)
 	if h.extproc, err = extproc.NewServer(extproc.Options{
 		Desk: extproc.NewDesk(h.desk), Policy: h.policy.Current, Verify: h.verifier.Verify, Hooks: h.hooks(),
 	}); err != nil {
@@ -96,6 +116,8 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 	if err = h.listen(p); err != nil {
 		return nil, err
 	}
+	h.street.fill(background)
+	h.street.start(background)
 	h.watch(background, config)
 	h.work.Go(func() { (&seatLog{log: log}).follow(background, h.desk.Snapshot) })
 	h.work.Go(func() { (&gaugeLog{log: log}).follow(background, h.gaugeStats) })
@@ -129,6 +151,7 @@ func (h *house) listen(p *policy.Policy) error {
 		OverrideRejected: func(err *policy.OverrideError) { h.metrics.OverrideRejected(string(err.Channel)) },
 		Panicked:         func() { h.metrics.Panic("authz") },
 	}))
+	h.street.register(h.grpc)
 	h.health = health.NewServer()
 	healthpb.RegisterHealthServer(h.grpc, h.health)
 	h.admin = &http.Server{
@@ -142,8 +165,14 @@ func (h *house) listen(p *policy.Policy) error {
 			Config:  func() ([]byte, error) { return h.policy.Current().Dump(), nil },
 			Explain: h.explained,
 			Recent:  func(n int) any { return h.explain.Recent(n) },
-			Log:     h.log,
+
+			Breakers: h.street.breakers,
+			Act:      h.act,
+			Envoys:   h.street.envoys,
+			Timeline: func(q admin.TimelineQuery) any { return h.street.timeline.view(q) },
+			Log:      h.log,
 		}),
+		ConnContext:       admin.ConnContext,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(h.log.Handler(), slog.LevelWarn),
@@ -189,6 +218,15 @@ func (h *house) quotas(ctx context.Context, tenant string) ([]quota.Counter, err
 	return h.store.Usage(ctx, time.Time{}, tenant)
 }
 
+// act does to a breaker what an operator asks.
+func (h *house) act(ctx context.Context, a admin.Action) (any, error) {
+	audit := h.audit
+	if audit == nil {
+		audit = h.log
+	}
+	return h.street.act(ctx, audit, a)
+}
+
 func (h *house) gpuPicture(pool string, now time.Time) (any, bool) {
 	v := gpuPicture(h.gaugeStats(), pool, now)
 	return v, pool == "" || len(v.Pools) > 0
@@ -217,6 +255,9 @@ func (h *house) close() {
 		h.extproc.Wait()
 	}
 	h.work.Wait()
+	if h.street != nil {
+		h.street.close()
+	}
 	if h.desk != nil {
 		h.desk.Close()
 	}

@@ -64,7 +64,7 @@ func rootCommand() *cobra.Command {
 		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(serveCommand(), checkCommand(), explainCommand(), simulateCommand(), tokenCommand(), envoyCommand(), modelsimCommand(), demoCommand())
+	root.AddCommand(serveCommand(), checkCommand(), explainCommand(), breakerCommand(), simulateCommand(), tokenCommand(), envoyCommand(), modelsimCommand(), demoCommand())
 	root.CompletionOptions.HiddenDefaultCmd = true
 	markUsage(root)
 	return root

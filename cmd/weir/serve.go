@@ -70,6 +70,7 @@ func serve(ctx context.Context, config string) error {
 	}
 	defer h.close()
 	h.sink = sink
+	h.audit = telemetry.NewLogger(sink, new(slog.LevelVar))
 	for _, note := range p.Notes() {
 		log.Warn("policy", "note", note)
 	}
@@ -85,7 +86,8 @@ func serve(ctx context.Context, config string) error {
 }
 
 // drain ends the house politely. In order: not ready;
-// everybody who waits gets 503 with a hint; GOAWAY; running answers finish for
+// everybody who waits gets 503 with a hint; GOAWAY; the streams of Envoys to the
+// control plane end, and they keep what they have; running answers finish for
 // up to limit; what still streams is let go, uncut.
 func (h *house) drain(limit time.Duration) {
 	h.draining.Store(true)
@@ -95,6 +97,7 @@ func (h *house) drain(limit time.Duration) {
 	defer stop()
 	gone := make(chan struct{})
 	go func() { h.grpc.GracefulStop(); close(gone) }()
+	h.street.endStreams()
 	left := h.desk.Drain(ctx)
 	last, stopLast := context.WithTimeout(context.Background(), 2*time.Second)
 	defer stopLast()

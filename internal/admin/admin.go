@@ -4,7 +4,10 @@
 // It listens on loopback or a Unix socket; where the policy names
 // server.adminToken, everything but the two health paths needs it as a bearer
 // token, compared in constant time. Answers are JSON, never cached, and hold no
-// prompt, no token and no secret. Read-only: nothing here changes a decision.
+// prompt, no token and no secret. It shows, with one exception: POST
+// /debug/breakers/NAME trips, resets or holds a breaker. Over TCP that takes
+// the admin token, also on loopback, where every process and every page in a
+// browser of the machine gets; a Unix socket is guarded by its mode.
 package admin
 
 import (
@@ -32,7 +35,13 @@ type Options struct {
 	Config  func() ([]byte, error) // effective policy as YAML, secrets masked
 	Explain func(id string) (any, bool)
 	Recent  func(n int) any
-	Log     *slog.Logger
+
+	Breakers func(now time.Time) any
+	Act      func(ctx context.Context, a Action) (any, error) // an ActionError says the status; else 500
+	Envoys   func(now time.Time) any
+	Timeline func(q TimelineQuery) any
+
+	Log *slog.Logger
 }
 
 // New is the window's handler.
@@ -46,6 +55,10 @@ func New(o Options) http.Handler {
 	guarded.HandleFunc("POST /debug/quotas", w.quotas)
 	guarded.HandleFunc("GET /debug/config", w.config)
 	guarded.HandleFunc("GET /debug/explain", w.explain)
+	guarded.HandleFunc("GET /debug/breakers", w.breakers)
+	guarded.HandleFunc("POST /debug/breakers/{name}", w.act)
+	guarded.HandleFunc("GET /debug/envoys", w.envoys)
+	guarded.HandleFunc("GET /debug/timeline", w.timeline)
 	guarded.HandleFunc("GET /debug/pprof/", pprof.Index)
 	guarded.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	guarded.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

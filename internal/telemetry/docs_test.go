@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/authz"
+	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota/redisstore"
@@ -34,6 +35,15 @@ func everything(t *testing.T) *Metrics {
 	r := &admission.Request{Identity: &identity.Identity{Tenant: "acme"}}
 	m.Decided(r, &admission.Decision{Shadow: true}, time.Now())
 	m.Ended(r, &admission.Decision{}, &admission.End{}, 5, time.Second, time.Now())
+	m.Street(func() StreetStats {
+		return StreetStats{
+			Pools: []admission.PoolBreaker{{Pool: "chat"}}, Bus: &BusStats{}, Watch: WatchStats{Garbage: map[string]uint64{"form": 1}},
+			Clusters: []ClusterStats{{Cluster: "chat", Normal: 1}},
+			XDS:      &XDSStats{Sent: map[string]uint64{"rtds": 1}, Acked: map[string]uint64{"rtds": 1}, Nacked: map[string]uint64{"rtds": 1}, Rejected: map[string]uint64{"group": 1}},
+		}
+	})
+	m.Transition(&breaker.Transition{Breaker: "chat"})
+	m.ProtectionChanged("drop_overloads")
 	m.Check("ok", 0)
 	m.Panic("authz")
 	m.Fault("config")

@@ -53,6 +53,10 @@ type Metrics struct {
 	reloadOK  prometheus.Gauge
 	info      *prometheus.GaugeVec
 	faults    *prometheus.CounterVec
+
+	transitions *prometheus.CounterVec
+	protection  *prometheus.CounterVec
+	cascade     prometheus.Counter
 }
 
 const numResults = int(admission.ResultStage) + 1
@@ -119,6 +123,8 @@ func New(tenantCap int, version string) *Metrics {
 	m.overrides = counter("weir_override_rejected_total", "Route values from Envoy's configuration that were refused, by channel.", "channel")
 	m.reloads = counter("weir_policy_reloads_total", "Policy reloads by result.", "result")
 	m.faults = counter("weir_faults_total", "What does not fit and is nobody's request: protocol violations, Envoy configuration.", "kind")
+	m.transitions = counter("weir_breaker_transitions_total", "Changes of breakers' states, and holds; tenants' have no pool.", "pool", "kind", "to", "cause")
+	m.protection = counter("weir_protection_changes_total", "Numbers that clusters were told anew (B10), by what they are.", "key")
 	ends := counter("weir_requests_ended_total", "Ends of admitted requests by class, variant that served and result.", "class", "variant", "result")
 	degraded := counter("weir_degraded_total", "Requests that ran below their class's precision.", "class")
 	wait := histogram("weir_wait_seconds", "Time in the waiting room.", waitBuckets, "class", "outcome")
@@ -146,11 +152,12 @@ func New(tenantCap int, version string) *Metrics {
 	m.check = own.WithLabelValues("authz_check")
 	m.unmetered = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_missing_total", Help: "Answers whose usage had to be estimated."})
 	m.capped = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_implausible_total", Help: "Answers whose upstream counted far more output than the caller's cap allows; charged at the cap."})
+	m.cascade = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_breaker_cascade_shed_total", Help: "Requests shed because other replicas say that their pool is open (B3)."})
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_policy_last_reload_success", Help: "1 when the policy file on disk is in force, 0 when it was refused and the last good one holds."})
 	m.info = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_policy_info", Help: "The policy in force."}, []string{"hash", "mode"})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info", Help: "The running version."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	r.MustRegister(m.unmetered, m.capped, m.reloadOK, m.info, build)
+	r.MustRegister(m.unmetered, m.capped, m.cascade, m.reloadOK, m.info, build)
 	return m
 }
 
@@ -161,6 +168,7 @@ func (m *Metrics) Decided(r *admission.Request, d *admission.Decision, _ time.Ti
 	if d.Shadow {
 		m.shadowed.inc(m.shadowedV, d.Intended, class)
 	}
+	m.elsewhere(d)
 	admitted := d.Action == admission.Admit || d.Action == admission.Degrade
 	outcome := 0
 	if admitted {

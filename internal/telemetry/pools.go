@@ -56,8 +56,9 @@ var (
 	expiries     = desc("expiries_total", "Waits that ended without a seat, by class.", "class")
 	taken        = desc("degraded_taken_total", "Requests taken in from a higher precision.")
 	demand       = desc("pool_demand", "Demand in seats: running + waiting + refused per second x mean seat time.")
-	breakerState = desc("breaker_state", "1 for the state that the breaker is in.", "state")
+	breakerState = desc("breaker_state", "1 for the state that the breaker is in.", "kind", "state")
 	breakerRatio = desc("breaker_failure_ratio", "Failures in the window; 0 below minRequests.")
+	pushbacks    = desc("pushbacks_total", "Callers of failed or refused requests who were told when to try again, or not to (B9).", "word")
 	latency      = desc("pool_first_token_seconds", "Time to first token of late, over all models (V3).")
 	firstToken   = desc("learnt_first_token_seconds", "Learnt time to the first token of a model, without the prompt's part (P4).", "model")
 	promptToken  = desc("learnt_prompt_token_seconds", "Learnt time that each prompt token adds to it.", "model")
@@ -163,9 +164,12 @@ func (s *scrape) shares(p *admission.PoolStats) {
 // engine sends what is known of what is behind the pool.
 func (s *scrape) engine(p *admission.PoolStats) {
 	for state := breaker.Closed; state <= breaker.HalfOpen; state++ {
-		s.flag(breakerState, p.Breaker.State == state, state.String())
+		s.flag(breakerState, p.Breaker.State == state, p.Breaker.Kind.String(), state.String())
 	}
 	s.gauge(breakerRatio, p.Breaker.Ratio)
+	s.count(pushbacks, p.Pushbacks.Waits, "wait")
+	s.count(pushbacks, p.Pushbacks.Storms, "storm")
+	s.count(pushbacks, p.Pushbacks.Deadlines, "deadline")
 	if p.Latency > 0 {
 		s.gauge(latency, p.Latency.Seconds())
 	}

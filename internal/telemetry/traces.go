@@ -14,15 +14,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/policy"
 )
 
 // Tracer makes one span per request out of the W3C context of the request and
-// hands the context on (O3). A nil Tracer makes none. Spans go through a
+// hands the context on (O3), and one for each transition of a breaker. A nil Tracer makes none. Spans go through a
 // bounded queue: a collector that hangs costs spans, never latency.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
+	events   trace.Tracer // of what is rare: it samples everything
 	w3c      propagation.TraceContext
 }
 
@@ -57,13 +59,33 @@ func NewTracer(ctx context.Context, c *policy.OTLP, version string) (*Tracer, er
 }
 
 func newTracer(exporter sdktrace.SpanExporter, sample float64, version string) *Tracer {
-	p := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(2048), sdktrace.WithExportTimeout(exportTimeout)),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(sample))),
-		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "weir"), attribute.String("service.version", version))),
-	)
-	return &Tracer{provider: p, tracer: p.Tracer("github.com/weirproxy/weir")}
+	queue := sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithMaxQueueSize(2048), sdktrace.WithExportTimeout(exportTimeout))
+	about := sdktrace.WithResource(resource.NewSchemaless(
+		attribute.String("service.name", "weir"), attribute.String("service.version", version)))
+	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(queue), about,
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(sample))))
+	// It shares the queue, which the first one shuts down.
+	all := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(queue), about, sdktrace.WithSampler(sdktrace.AlwaysSample()))
+	const name = "github.com/weirproxy/weir"
+	return &Tracer{provider: p, tracer: p.Tracer(name), events: all.Tracer(name)}
+}
+
+// Transition makes a span of a breaker's change of state, whatever share of
+// the requests is traced: weir.breaker.transition, from the instant on which it
+// happened. Safe on a nil Tracer.
+func (t *Tracer) Transition(b *breaker.Transition) {
+	if t == nil {
+		return
+	}
+	attrs := []attribute.KeyValue{
+		attribute.String("weir.breaker", b.Breaker), attribute.String("weir.breaker.kind", b.Kind.String()),
+		attribute.String("weir.breaker.from", b.From.String()), attribute.String("weir.breaker.to", b.To.String()),
+		attribute.String("weir.breaker.cause", b.Cause.String()), attribute.String("weir.breaker.by", b.By),
+		attribute.Int("weir.breaker.requests", b.Requests), attribute.Int("weir.breaker.failures", b.Failures),
+		attribute.Float64("weir.breaker.limit", b.Limit), attribute.Int64("weir.breaker.open_ms", b.Open.Milliseconds()),
+	}
+	_, span := t.events.Start(context.Background(), "weir.breaker.transition", trace.WithTimestamp(b.At), trace.WithAttributes(attrs...))
+	span.End(trace.WithTimestamp(b.At))
 }
 
 // carrier reads traceparent and tracestate of a request.

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/envoy/watch"
+)
+
+// storms is the duty of the watch: what Envoys see goes to the breakers of gRPC
+// pools (B7) and to retry control (B9).
+func (s *street) storms(ctx context.Context) {
+	tick := time.NewTicker(stormEvery)
+	defer tick.Stop()
+	seq := uint64(0)
+	for {
+		events, more := s.watch.Journal().Since(seq)
+		for i := range events {
+			seq = events[i].Seq
+			s.timeline.add(watchEntry(&events[i]))
+		}
+		s.storm(time.Now(), s.watch.Readings())
+		if len(events) > 0 {
+			s.wake()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-more:
+		case <-tick.C:
+		}
+	}
+}
+
+// storm tells breakers and retry control of storms: again and again while they
+// last, and once when they are over. In protect mode nobody is told to try
+// again either: the connections that are left must not get more.
+func (s *street) storm(now time.Time, readings *watch.Readings) {
+	stormy := map[string]bool{}
+	because := map[string]string{}
+	for _, r := range readings.All() {
+		if r.Storm || r.Protect {
+			stormy[r.Cluster] = true
+			s.o.Desk.Storm(r.Cluster, true)
+		}
+		if r.Storm {
+			because[r.Cluster] = r.Because
+		}
+	}
+	if s.restate.Swap(false) {
+		for _, b := range s.o.Desk.Breakers(now) {
+			s.o.Desk.Storm(b.Cluster, stormy[b.Cluster])
+		}
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(s.stormy)) {
+		if !stormy[cluster] {
+			s.o.Desk.Storm(cluster, false)
+		}
+	}
+	s.stormy = stormy
+	if len(because) == 0 {
+		return
+	}
+	for _, b := range s.o.Desk.Breakers(now) {
+		seen, is := because[b.Cluster]
+		if br := s.o.Desk.Breaker(b.Pool); is && br != nil && b.View.Kind == breaker.GRPC {
+			br.PreTrip(now, seen)
+		}
+	}
+}
