@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -91,13 +89,13 @@ func newSource(set *policy.EndpointSet, o Options) (source, error) {
 	switch {
 	case set.File != "":
 		s.name = "file " + set.File
-		s.read = func(context.Context) ([]Endpoint, error) {
-			return fromFile(set.File, func(data []byte) ([]Endpoint, error) { return parseList(set.File, data) })
+		s.read = func(ctx context.Context) ([]Endpoint, error) {
+			return fromFile(ctx, set.File, func(data []byte) ([]Endpoint, error) { return parseList(set.File, data) })
 		}
 	case set.Slices != "":
 		s.name = "slices " + set.Slices
-		s.read = func(context.Context) ([]Endpoint, error) {
-			return fromFile(set.Slices, func(data []byte) ([]Endpoint, error) { return parseSlices(set.Slices, data, set.Port) })
+		s.read = func(ctx context.Context) ([]Endpoint, error) {
+			return fromFile(ctx, set.Slices, func(data []byte) ([]Endpoint, error) { return parseSlices(set.Slices, data, set.Port) })
 		}
 	case set.DNS != "":
 		host, text, err := net.SplitHostPort(set.DNS)
@@ -121,23 +119,6 @@ func static(hosts []string) ([]Endpoint, error) {
 		list = append(list, Endpoint{Address: plain(a)})
 	}
 	return list, nil
-}
-
-// fromFile reads a file whole, up to its bound.
-func fromFile(name string, parse func([]byte) ([]Endpoint, error)) ([]Endpoint, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > maxFile:
-		return nil, fmt.Errorf("%s: must be at most %d bytes", name, maxFile)
-	}
-	return parse(data)
 }
 
 // lookup takes each address once. An answer without addresses is a failure.

@@ -183,12 +183,45 @@ func TestSliceFileBecomesAView(t *testing.T) {
 func TestFilesAreBounded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "big.yaml")
 	write(t, file, "[]\n#"+strings.Repeat("x", maxFile))
-	_, err := fromFile(file, func([]byte) ([]Endpoint, error) { t.Error("parsed"); return nil, nil })
+	_, err := fromFile(t.Context(), file, func([]byte) ([]Endpoint, error) { t.Error("parsed"); return nil, nil })
 	if err == nil || !strings.Contains(err.Error(), "at most") {
 		t.Error(err)
 	}
 	if _, err := parseList("f", []byte(strings.Repeat("- 1.1.1.1:1\n", maxEndpoints+1))); err == nil || !strings.Contains(err.Error(), "at most 10000 endpoints (got 10001)") {
 		t.Error(err)
+	}
+}
+
+// A file in the middle of being written is not taken for a shorter list.
+func TestHalfAFileIsNotTaken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts.yaml")
+	write(t, file, "")
+	started, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i, part := range []string{"- 10.0.0.1:80\n", "- 10.0.0.2:80", "80\n"} {
+			f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = f.WriteString(part)
+			_ = f.Close()
+			if i == 0 {
+				close(started)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	<-started
+	c, err := New(&policy.Endpoints{Priorities: []policy.EndpointSet{{File: file}}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Read(t.Context())
+	<-done
+	if got := hosts(c.View()); !slices.Equal(got, []string{"10.0.0.1:80", "10.0.0.2:8080"}) {
+		t.Errorf("%v, %v", got, c.Problems())
 	}
 }
 

@@ -37,6 +37,7 @@ type book struct {
 	instance string // no two processes have the same
 	cds      func(*policy.Cluster) *clusterv3.Cluster
 
+	owned    []policy.Cluster // of the last set, whose clusters are made
 	records  map[string]*record
 	graceEnd time.Time // what is inherited ends then
 	pushes   uint64    // numbers the seqs of this instance
@@ -66,6 +67,9 @@ type changes struct {
 	runtime   bool
 	endpoints []string // also those that are no longer served
 	clusters  []string
+	// withheld are the clusters whose hosts are not known yet. Nothing is said
+	// of them: an empty list would take away what an Envoy has.
+	withheld []string
 }
 
 func (c *changes) any() bool { return c.runtime || len(c.endpoints)+len(c.clusters) > 0 }
@@ -129,6 +133,7 @@ func (b *book) set(now time.Time, s *Snapshot) (changes, error) {
 	})
 	slices.Sort(c.endpoints)
 	slices.Sort(c.clusters)
+	slices.Sort(c.withheld)
 	return c, errors.Join(errs...)
 }
 
@@ -185,6 +190,10 @@ func (b *book) place(now time.Time, r *record, view discovery.View, served bool,
 		health = s.Health
 	}
 	a := assignment{cluster: r.name, endpoints: r.merge(view), health: health, drop: r.drop, seq: r.seq}
+	if r.resource == nil && len(a.endpoints) == 0 && (view.Version == 0 || len(view.Unread) > 0) {
+		c.withheld = append(c.withheld, r.name)
+		return
+	}
 	for _, e := range a.endpoints {
 		for len(r.outages) <= e.Priority {
 			r.outages = append(r.outages, outage{})

@@ -130,6 +130,25 @@ func TestEmptyIsNotGone(t *testing.T) {
 	}
 }
 
+// What no source has told yet is not told to Envoys as no hosts.
+func TestUnknownIsNotEmpty(t *testing.T) {
+	b := newBook("i", nil)
+	unread := discovery.View{Unread: []int{0}}
+	for _, v := range []discovery.View{{}, unread} {
+		c := set(t, b, t0, &Snapshot{Settings: []protect.Settings{{Cluster: "m", Drop: 10}}, Endpoints: map[string]discovery.View{"m": v}})
+		if c.any() || !slices.Equal(c.withheld, []string{"m"}) {
+			t.Errorf("%+v: %+v, want it withheld", v, c)
+		}
+	}
+	c := set(t, b, t0, &Snapshot{Settings: []protect.Settings{{Cluster: "m", Drop: 10}}, Endpoints: map[string]discovery.View{"m": view(1, "10.0.0.1:80")}})
+	if !slices.Equal(c.endpoints, []string{"m"}) || c.withheld != nil || b.records["m"].resource.GetPolicy() == nil {
+		t.Errorf("%+v, %v", c, b.records["m"].resource)
+	}
+	if c := set(t, b, t0, &Snapshot{Endpoints: map[string]discovery.View{"m": view(2)}}); !slices.Equal(c.endpoints, []string{"m"}) || len(b.records["m"].resource.GetEndpoints()) != 0 {
+		t.Errorf("known to be empty: %+v", c)
+	}
+}
+
 func TestUnlawfulSettingsKeepTheLast(t *testing.T) {
 	for _, bad := range []protect.Settings{{MaxRequests: n(1 << 33)}, {MaxRequests: n(-1)}, {Drop: 101}, {Drop: -1}, {Maintenance: 101}, {Maintenance: -1}} {
 		b := newBook("i", nil)

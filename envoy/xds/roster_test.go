@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/weirproxy/weir/envoy/discovery"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -77,6 +78,18 @@ func TestAdmits(t *testing.T) {
 		if got := admits(&c.g, c.id, c.cluster, caller{sans: c.sans}); got != c.want {
 			t.Errorf("%+v admits %q %q %v: %t", c.g, c.id, c.cluster, c.sans, got)
 		}
+	}
+}
+
+func TestAdmitForOthers(t *testing.T) {
+	groups := []policy.XDSGroup{{ID: "a*"}, {ID: "b", SANs: []string{"x"}}}
+	for id, want := range map[string]bool{"a1": true, "b": false, "c": false} {
+		if err := Admit(groups, id, "edge", nil); (err == nil) != want {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if err := Admit(nil, "any", "", nil); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -158,6 +171,7 @@ func TestNodesAndWarnings(t *testing.T) {
 	conn := serveTest(t, s)
 	snap := one(6, "10.0.0.1:80")
 	snap.Endpoints["alone"] = view(1, "10.0.0.9:80")
+	snap.Endpoints["soon"] = discovery.View{Unread: []int{0}} // nothing known yet: not answered, and no mistake
 	put(t, s, snap)
 	old, strange := deltaADS(t, conn, edge("old", 35)), sotwADS(t, conn, &corev3.Node{Id: "strange"})
 	c := separate(t, conn, edge("new", 40), eds, true)
@@ -167,7 +181,7 @@ func TestNodesAndWarnings(t *testing.T) {
 			t.Error("an Envoy of a release that is not supported is served all the same")
 		}
 	}
-	c.ask(eds, "m", "nosuch")
+	c.ask(eds, "m", "nosuch", "soon")
 	a := c.next()
 	waitFor(t, "a lag", func() bool {
 		all := s.Nodes()
@@ -178,7 +192,7 @@ func TestNodesAndWarnings(t *testing.T) {
 	got := s.Nodes()[0]
 	ty := got.Types[0]
 	if got.Release != "1.40.4" || !got.Supported || got.Streams != 1 || got.Cluster != "edge" || got.Peer == "" || ty.Name != "eds" || !ty.Delta || ty.ADS ||
-		!slices.Equal(ty.Names, []string{"m", "nosuch"}) || ty.Sent != a.version || ty.Acked != a.version {
+		!slices.Equal(ty.Names, []string{"m", "nosuch", "soon"}) || ty.Sent != a.version || ty.Acked != a.version {
 		t.Errorf("%+v", got)
 	}
 	st := s.Stats()

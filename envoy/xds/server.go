@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,12 +50,13 @@ type Server struct {
 	stop     context.CancelFunc
 	dirty    chan struct{}
 
-	mu     sync.Mutex // of book and what follows
-	book   *book
-	filled bool
-	disk   DiskStats
-	pushes uint64
-	gone   uint64
+	mu       sync.Mutex // of book and what follows
+	book     *book
+	withheld []string
+	filled   bool
+	disk     DiskStats
+	pushes   uint64
+	gone     uint64
 }
 
 // group is what the nodes of one policy group get.
@@ -146,6 +148,12 @@ func (s *Server) Set(now time.Time, snap *Snapshot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, err := s.book.set(now, snap)
+	if !slices.Equal(c.withheld, s.withheld) {
+		s.withheld = c.withheld
+		for _, g := range s.groups {
+			g.shelves[resourcev3.EndpointType].expect(c.withheld)
+		}
+	}
 	if !s.filled {
 		s.filled = true
 		c.runtime = c.runtime || s.disk.Restored.IsZero() // fills the layer, be it empty

@@ -23,6 +23,7 @@ type shelf struct {
 	parked  map[*watch]struct{}
 	common  store
 	items   map[string]*item
+	soon    map[string]bool             // names that will be there
 	refused map[*node]map[string]string // hash of what a node did not take, by name
 	private map[*node]*private
 	made    uint64 // numbers private caches, whose versions must differ
@@ -222,7 +223,17 @@ func (s *shelf) watch(n *node, w *watch) (func(), error) {
 func (s *shelf) lacks(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.filled && s.items[name] == nil
+	return s.filled && s.items[name] == nil && !s.soon[name]
+}
+
+// expect says which names will be there though they are not yet.
+func (s *shelf) expect(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.soon = make(map[string]bool, len(names))
+	for _, name := range names {
+		s.soon[name] = true
+	}
 }
 
 // watch is one open request. It can be asked again with some resources
