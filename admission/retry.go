@@ -120,7 +120,7 @@ func (c *Core) Failing(now time.Time, p *Plan, counts bool) (b Pushback) {
 	if l == nil || l.echo || control.Off || p.Decision.Shadow || p.Decision.Reason == AdmittedPass {
 		return b
 	}
-	n := 1
+	var n int
 	if counts && p.struck.CompareAndSwap(false, true) {
 		n = l.retries.streaks.strike(now, r.tenant(), remembered(control))
 	} else if n = l.retries.streaks.find(now, r.tenant(), remembered(control)); !counts {

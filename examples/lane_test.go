@@ -16,6 +16,7 @@ const lanePolicy = ledger + `
 pools: [{name: chat-fp16, variant: fp16, seats: {requests: 20}}]
 models: [{name: deepseek-v4, pools: [chat-fp16]}]
 breaker: {minRequests: 5, hard: 50%, open: 10m}
+retryControl: {storm: 1000} # one tenant makes all these calls
 shares: {priority: 10%}
 `
 
