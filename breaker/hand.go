@@ -3,8 +3,9 @@ package breaker
 import "time"
 
 // stormHold is how long a breaker stays open after the last word of a GOAWAY
-// storm (B7), jitter on top.
-const stormHold = 2 * time.Second
+// storm (B7), jitter on top. Short, since whoever watches says so for three
+// seconds longer than GOAWAYs come: with recovery's five it is under ten.
+const stormHold = time.Second
 
 // hold keeps a breaker in its state; immutable.
 type hold struct {
@@ -91,7 +92,7 @@ func (b *Breaker) Hold(now, until time.Time, by string) bool {
 
 // PreTrip opens a gRPC breaker hard before anything has failed, because a
 // storm of GOAWAYs was seen (B7), and keeps it open: call it again and again
-// while the storm lasts. It stays open for 2 s after the last call, jitter on
+// while the storm lasts. It stays open for 1 s after the last call, jitter on
 // top, or for what is left of the open time that it had anyway. Then it
 // recovers by B2, in steps of a quarter of their length where nothing but the
 // storm had opened it: so it is closed within 10 s of the storm. Once recovery
