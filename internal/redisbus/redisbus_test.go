@@ -179,6 +179,32 @@ func TestMisplacedWord(t *testing.T) {
 	hears(t, e, word("b", "p", 2))
 }
 
+// A record that would stand for longer than any word may is nobody's, and does
+// not keep a word from being said.
+func TestWordForEver(t *testing.T) {
+	server := envoytest.StartRedis(t)
+	look := client(t, server.Addr)
+	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
+	e := listen(t, b, nil)
+	must(t, b.Publish(ctx, word("a", "p", 1)))
+	hears(t, e, word("a", "p", 1))
+	_, said, _ := strings.Cut(look.HGet(ctx, "weir:{breakers}:words", "p:1:a:p").Val(), " ")
+	said = strings.ReplaceAll(strings.Replace(said, "1 ", "9 ", 1), `"seq":1`, `"seq":9`)
+	record := fmt.Sprint(time.Now().Add(2*time.Hour).UnixMilli(), " ", said)
+	must(t, look.HSet(ctx, "weir:{breakers}:words", "p:1:a:p", record).Err())
+	must(t, look.XAdd(ctx, &redis.XAddArgs{Stream: "weir:{breakers}:stream", Values: []string{"w", record}}).Err())
+	late := listen(t, b, nil)
+	envoytest.Eventually(t, 5*time.Second, "both places are counted", func() bool { return b.Stats().Garbage >= 2 })
+	must(t, b.Publish(ctx, word("a", "p", 2)))
+	for _, e := range []*ear{e, late} {
+		envoytest.Eventually(t, 5*time.Second, "the next word is heard", func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.last[word("a", "p", 0).Key()].Seq == 2
+		})
+	}
+}
+
 // Keys of another type, used-up ids and flushed keys: the next word puts all
 // right, whoever listens.
 func TestSpoiltKeys(t *testing.T) {
@@ -256,6 +282,34 @@ func TestSwept(t *testing.T) {
 		must(t, b.Publish(ctx, word("a", "stays", b.Stats().Published+1)))
 		return look.HLen(ctx, "weir:{breakers}:words").Val() == 1 && look.ZCard(ctx, "weir:{breakers}:ends").Val() == 1
 	})
+}
+
+// Who joins hears nothing that is over, though it still lies there, and of the
+// rest what is left of it.
+func TestOverIsNotHeard(t *testing.T) {
+	server := envoytest.StartRedis(t)
+	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
+	short, stays := word("a", "short", 1), word("a", "stays", 1)
+	short.TTL = 200 * time.Millisecond
+	must(t, b.Publish(ctx, stays))
+	must(t, b.Publish(ctx, short))
+	start := time.Now()
+	envoytest.Eventually(t, 5*time.Second, "it is over", func() bool { return time.Since(start) > short.TTL })
+	e := listen(t, b, nil)
+	hears(t, e, stays)
+	e.mu.Lock()
+	if left := e.last[stays.Key()].TTL; left > stays.TTL-short.TTL {
+		t.Errorf("%v left of %v, which was said %v ago at least", left, stays.TTL, short.TTL)
+	}
+	e.mu.Unlock()
+	must(t, b.Publish(ctx, word("a", "stays", 2)))
+	hears(t, e, word("a", "stays", 2))
+	if e.has(short) {
+		t.Error("heard a word that is over")
+	}
+	if n := b.Stats().Rereads; n != 0 {
+		t.Errorf("all was read anew %d times, without need", n)
+	}
 }
 
 // Bad settings are named.
