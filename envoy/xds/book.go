@@ -51,7 +51,7 @@ type record struct {
 
 	served    bool // by EDS
 	view      discovery.View
-	unnamed   []discovery.Endpoint // of the state on disk, for priorities not read yet
+	before    []discovery.Endpoint // what was told, of the state on disk too: for priorities not read yet
 	health    map[string]protect.Health
 	drop      int64
 	seq       string
@@ -180,7 +180,7 @@ func lawful(s *protect.Settings) error {
 func (b *book) place(now time.Time, r *record, view discovery.View, served bool, s *protect.Settings, dropped bool, hold time.Duration, c *changes) {
 	if !served {
 		if r.served {
-			r.served, r.view, r.unnamed, r.health, r.outages, r.out, r.resource = false, discovery.View{}, nil, nil, nil, nil, nil
+			r.served, r.view, r.before, r.health, r.outages, r.out, r.resource = false, discovery.View{}, nil, nil, nil, nil, nil
 			c.endpoints = append(c.endpoints, r.name)
 		}
 		return
@@ -188,6 +188,9 @@ func (b *book) place(now time.Time, r *record, view discovery.View, served bool,
 	var health map[string]protect.Health
 	if s != nil {
 		health = s.Health
+	}
+	if view.Version == 0 || len(view.Unread) > 0 {
+		r.before = r.merge(r.view)
 	}
 	a := assignment{cluster: r.name, endpoints: r.merge(view), health: health, drop: r.drop, seq: r.seq}
 	if r.resource == nil && len(a.endpoints) == 0 && (view.Version == 0 || len(view.Unread) > 0) {
@@ -210,7 +213,7 @@ func (b *book) place(now time.Time, r *record, view discovery.View, served bool,
 	}
 	r.served, r.view, r.health, r.out = true, view, health, a.out
 	if len(view.Unread) == 0 && view.Version > 0 {
-		r.unnamed = nil
+		r.before = nil
 	}
 	was := r.resource
 	r.resource = a.build()
@@ -219,14 +222,14 @@ func (b *book) place(now time.Time, r *record, view discovery.View, served bool,
 	}
 }
 
-// merge adds the hosts that the state on disk has for priorities whose source
-// was not read yet.
+// merge adds the hosts that were told before of priorities whose source was
+// not read yet, by a new process or after a new policy.
 func (r *record) merge(view discovery.View) []discovery.Endpoint {
-	if len(r.unnamed) == 0 || len(view.Unread) == 0 && view.Version > 0 {
+	if len(r.before) == 0 || len(view.Unread) == 0 && view.Version > 0 {
 		return view.Endpoints
 	}
 	all := slices.Clone(view.Endpoints)
-	for _, e := range r.unnamed {
+	for _, e := range r.before {
 		known := slices.ContainsFunc(view.Endpoints, func(o discovery.Endpoint) bool { return o.Address == e.Address })
 		if !known && (view.Version == 0 && len(view.Unread) == 0 || slices.Contains(view.Unread, e.Priority)) {
 			all = append(all, e)

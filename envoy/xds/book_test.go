@@ -149,6 +149,30 @@ func TestUnknownIsNotEmpty(t *testing.T) {
 	}
 }
 
+// A new policy has new sources: until they are read, what was told stays.
+func TestNewSourcesTakeNothingAway(t *testing.T) {
+	b := newBook("i", nil)
+	place := func(v discovery.View) changes {
+		return set(t, b, t0, &Snapshot{Endpoints: map[string]discovery.View{"m": v}})
+	}
+	place(view(7, "10.0.0.1:80", "10.9.0.1:80@1"))
+	for range 2 {
+		if c := place(discovery.View{Unread: []int{0, 1}}); c.any() {
+			t.Errorf("not read: %+v", c)
+		}
+	}
+	half := view(1, "10.0.0.2:80")
+	half.Unread = []int{1}
+	place(half)
+	if h := healths(b.records["m"].resource); len(h) != 2 || h["10.0.0.2"] == "" || h["10.9.0.1"] == "" {
+		t.Errorf("one was read: %v", h)
+	}
+	place(view(2, "10.0.0.2:80"))
+	if h := healths(b.records["m"].resource); len(h) != 1 || h["10.0.0.2"] == "" {
+		t.Errorf("both were read: %v", h)
+	}
+}
+
 func TestUnlawfulSettingsKeepTheLast(t *testing.T) {
 	for _, bad := range []protect.Settings{{MaxRequests: n(1 << 33)}, {MaxRequests: n(-1)}, {Drop: 101}, {Drop: -1}, {Maintenance: 101}, {Maintenance: -1}} {
 		b := newBook("i", nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -66,6 +65,7 @@ type answered struct {
 	got                     map[string]*anypb.Any
 	versions                map[string]string
 	removed                 []string
+	size                    int // number of resources, which is all that a blind client knows
 }
 
 func (a *answered) names() []string {
@@ -131,14 +131,18 @@ func newClient(t testing.TB, node *corev3.Node, cancel context.CancelFunc, recv 
 	return c
 }
 
-func overDelta(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s deltaStream) *client {
+func overDelta(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s deltaStream, blind bool) *client {
 	c := newClient(t, node, cancel, func() (*answered, error) {
 		r, err := s.Recv()
 		if err != nil {
 			return nil, err
 		}
 		a := &answered{typeURL: r.GetTypeUrl(), nonce: r.GetNonce(), version: r.GetSystemVersionInfo(), removed: r.GetRemovedResources(), got: map[string]*anypb.Any{}, versions: map[string]string{}}
+		a.size = len(r.GetResources())
 		for _, x := range r.GetResources() {
+			if blind {
+				break
+			}
 			a.got[x.GetName()], a.versions[x.GetName()] = x.GetResource(), x.GetVersion()
 		}
 		return a, nil
@@ -154,7 +158,7 @@ func overDelta(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s del
 }
 
 // overSotW is a client of the state of the world. An answer has no names: they
-// are read from the resources, by a client that is not blind.
+// are read from the resources.
 func overSotW(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s sotwStream, blind bool) *client {
 	c := newClient(t, node, cancel, func() (*answered, error) {
 		r, err := s.Recv()
@@ -162,10 +166,10 @@ func overSotW(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s sotw
 			return nil, err
 		}
 		a := &answered{typeURL: r.GetTypeUrl(), nonce: r.GetNonce(), version: r.GetVersionInfo(), got: map[string]*anypb.Any{}}
-		for i, x := range r.GetResources() {
+		a.size = len(r.GetResources())
+		for _, x := range r.GetResources() {
 			if blind {
-				a.got[strconv.Itoa(i)] = x
-				continue
+				break
 			}
 			m, err := x.UnmarshalNew()
 			if err != nil {
@@ -187,12 +191,17 @@ func overSotW(t testing.TB, node *corev3.Node, cancel context.CancelFunc, s sotw
 
 func deltaADS(t testing.TB, conn *grpc.ClientConn, node *corev3.Node) *client {
 	t.Helper()
+	return overDeltaADS(t, conn, node, false)
+}
+
+func overDeltaADS(t testing.TB, conn *grpc.ClientConn, node *corev3.Node, blind bool) *client {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return overDelta(t, node, cancel, s)
+	return overDelta(t, node, cancel, s, blind)
 }
 
 func sotwADS(t testing.TB, conn *grpc.ClientConn, node *corev3.Node) *client {
@@ -231,7 +240,7 @@ func separate(t testing.TB, conn *grpc.ClientConn, node *corev3.Node, typeURL st
 		t.Fatal(err)
 	}
 	if delta {
-		return overDelta(t, node, cancel, d)
+		return overDelta(t, node, cancel, d, false)
 	}
 	return overSotW(t, node, cancel, s, false)
 }

@@ -122,7 +122,7 @@ func TestBounds(t *testing.T) {
 	full := func(id, reason string) {
 		t.Helper()
 		c := deltaADS(t, conn, edge(id, 40))
-		c.ask(rtds, "weir")
+		_ = c.send(rtds, []string{"weir"}, "", "", "", nil) // the stream may have ended
 		if err := <-c.fail; grpcstatus.Code(err) != codes.ResourceExhausted || s.Stats().Refused[reason] != 1 {
 			t.Errorf("%s: %v, %v", reason, err, s.Stats().Refused)
 		}

@@ -127,15 +127,15 @@ func TestNothingIsTakenBackByAServerThatKnowsNothing(t *testing.T) {
 	snap.Clusters = []policy.Cluster{{Name: "m", Endpoints: &policy.Endpoints{}}}
 	put(t, s, snap)
 	seen := map[string]bool{}
-	for range 3 {
+	for len(seen) < 3 { // endpoints may come twice: behind their cluster too
 		a := c.next()
 		seen[short(a.typeURL)] = true
 		if len(a.removed) != 0 || len(a.got) != 1 {
 			t.Errorf("%s: %v, removed %v", short(a.typeURL), a.names(), a.removed)
 		}
 	}
-	if len(seen) != 3 || runtimeOf(t, w.next())[requests] != 6 {
-		t.Errorf("answered %v", seen)
+	if got := runtimeOf(t, w.next()); got[requests] != 6 {
+		t.Errorf("%v", got)
 	}
 }
 

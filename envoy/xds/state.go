@@ -119,7 +119,7 @@ func (c *stateCluster) record() (*record, error) {
 		if !e.Address.IsValid() || e.Priority < 0 || e.Priority > 127 {
 			return nil, fmt.Errorf("endpoint %v: priority must be from 0 to 127 (got %d), the address ip:port", e.Address, e.Priority)
 		}
-		r.unnamed = append(r.unnamed, discovery.Endpoint{Address: e.Address, Priority: e.Priority, Region: e.Region, Zone: e.Zone, Weight: e.Weight, Health: h})
+		r.before = append(r.before, discovery.Endpoint{Address: e.Address, Priority: e.Priority, Region: e.Region, Zone: e.Zone, Weight: e.Weight, Health: h})
 		for len(r.outages) <= e.Priority {
 			r.outages = append(r.outages, outage{})
 		}
@@ -132,7 +132,7 @@ func (c *stateCluster) record() (*record, error) {
 	if !c.Served {
 		return r, nil
 	}
-	a := assignment{cluster: r.name, endpoints: r.unnamed, drop: r.drop, seq: r.seq}
+	a := assignment{cluster: r.name, endpoints: r.before, drop: r.drop, seq: r.seq}
 	if len(r.outages) > 1 {
 		r.out = make([]bool, len(r.outages))
 		for p := range r.outages {
