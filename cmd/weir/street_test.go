@@ -1,0 +1,531 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproxy/weir/admission"
+	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/breaker/membus"
+	"github.com/weirproxy/weir/envoy/watch"
+	"github.com/weirproxy/weir/envoy/xds"
+	"github.com/weirproxy/weir/internal/admin"
+	"github.com/weirproxy/weir/internal/telemetry"
+	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota/memstore"
+)
+
+// streetPolicy has two pools of one cluster, and a gRPC one of another.
+const streetPolicy = `version: 1
+identity: {from: metadata}
+models: [{name: m, pools: [chat, small, infer]}]
+pools:
+  - {name: chat, variant: fp16, envoy: {cluster: c}, seats: {requests: 40}}
+  - {name: small, variant: int8, envoy: {cluster: c, subset: {pool: small}}, seats: {requests: 40}}
+  - {name: infer, variant: fp16, envoy: {cluster: g}, protocol: grpc, seats: {requests: 40}}
+breaker: {tenant: {enabled: true}}
+`
+
+// readPolicy reads a policy's text.
+func readPolicy(t testing.TB, text string) *policy.Policy {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.LoadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// lines is a log for tests.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+// replica is a street with its desk.
+type replica struct {
+	*street
+	t      testing.TB
+	desk   *admission.Desk
+	bus    *membus.Bus
+	holder *policy.Holder
+	log    *lines
+	spans  []breaker.Transition
+	unwell map[string][]string
+	mu     sync.Mutex // of spans and unwell
+}
+
+// newReplica makes and starts one; board nil = no bus.
+func newReplica(t testing.TB, name string, p *policy.Policy, board *membus.Board) *replica {
+	t.Helper()
+	now := time.Now()
+	r := &replica{t: t, holder: policy.NewHolder(p), log: &lines{}, unwell: map[string][]string{}}
+	journal, council := new(breaker.Journal), breaker.NewCouncil(name, p.Breaker)
+	r.desk = admission.New(admission.Options{
+		Policy: p, Store: memstore.New(memstore.Options{}), Journal: journal, Council: council,
+		Gauges: newGauges(slog.New(slog.DiscardHandler)).reading, Rand: rand.New(rand.NewPCG(1, 2)),
+	})
+	o := streetOptions{
+		Policy: r.holder.Current, Desk: r.desk, Journal: journal, Council: council, Replica: name,
+		Unwell:  func(pool string, _ time.Time) []string { r.mu.Lock(); defer r.mu.Unlock(); return r.unwell[pool] },
+		Metrics: telemetry.New(10, "test"), Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Trace: func(t *breaker.Transition) { r.mu.Lock(); defer r.mu.Unlock(); r.spans = append(r.spans, *t) },
+	}
+	if board != nil {
+		r.bus = board.Join()
+		o.Bus = r.bus
+	}
+	var err error
+	if r.street, err = newStreet(now, o); err != nil {
+		t.Fatal(err)
+	}
+	r.fill(context.Background())
+	r.start(context.Background())
+	return r
+}
+
+func (r *replica) end() {
+	r.close()
+	r.desk.Close()
+}
+
+// ends counts n ends of requests at a pool.
+func (r *replica) ends(pool string, n int, failed bool) {
+	for range n {
+		r.desk.Breaker(pool).Record(time.Now(), failed, false)
+	}
+}
+
+func (r *replica) pool(name string) admission.PoolBreaker {
+	r.t.Helper()
+	for _, b := range r.desk.Breakers(time.Now()) {
+		if b.Pool == name {
+			return b
+		}
+	}
+	r.t.Fatalf("no pool %s", name)
+	return admission.PoolBreaker{}
+}
+
+// entries are those of the timeline about something.
+func (r *replica) entries(what string) (out []entry) {
+	for _, e := range r.timeline.view(admin.TimelineQuery{}).Entries {
+		if e.What == what {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// TestStreetCascade: what opens at one replica is known to the others within
+// 250 ms, who shed batch for it, until their own evidence says otherwise (B3).
+func TestStreetCascade(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		a, b, c := newReplica(t, "a", p, &board), newReplica(t, "b", p, &board), newReplica(t, "c", p, &board)
+		defer a.end()
+		defer b.end()
+		defer c.end()
+		time.Sleep(time.Second)
+
+		a.ends("chat", 40, true)
+		if a.pool("chat").View.State != breaker.Hard {
+			t.Fatal("40 failures opened nothing")
+		}
+		time.Sleep(250 * time.Millisecond)
+		for _, r := range []*replica{b, c} {
+			if s := r.pool("chat"); !s.Sheds || s.Ruling.Elsewhere != breaker.Hard || s.View.State != breaker.Closed {
+				t.Errorf("after 250 ms: %+v", s)
+			}
+			if s := r.pool("small"); s.Sheds {
+				t.Error("another pool is shed")
+			}
+		}
+		// The others reach the pool well: they outvote the one that is cut off.
+		b.ends("chat", 40, false)
+		c.ends("chat", 40, false)
+		time.Sleep(p.Breaker.Cascade.Renew + time.Second)
+		if s := b.pool("chat"); s.Sheds || s.Ruling.Votes < 2 {
+			t.Errorf("two of three reach the pool, and yet: %+v", s.Ruling)
+		}
+		up, _, stats := b.speaker.state(time.Now())
+		if !up || stats.said == 0 || stats.heard == 0 || stats.failed > 0 {
+			t.Errorf("bus: up %v, %+v", up, stats)
+		}
+		moved := a.entries(entryTransition)
+		if len(moved) == 0 || moved[0].Breaker != "chat" || moved[0].Cluster != "c" || moved[0].From != "closed" || moved[0].To != "hard" ||
+			moved[0].Because != "20 of 20 ends failed, 50 % and more are too many" {
+			t.Errorf("the timeline says %+v", moved)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.spans) != len(moved) || a.spans[0].To != breaker.Hard {
+			t.Errorf("%d spans for %d transitions", len(a.spans), len(moved))
+		}
+	})
+}
+
+// TestStreetTimePasses: a breaker recovers without anybody asking it.
+func TestStreetTimePasses(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplica(t, "a", p, nil)
+		defer r.end()
+		r.ends("chat", 40, true)
+		time.Sleep(p.Breaker.Open*12/10 + 2*clockEvery) // jitter is a fifth
+		var to []string
+		for _, e := range r.entries(entryTransition) {
+			to = append(to, e.To)
+		}
+		if got := strings.Join(to, " "); got != "hard half_open" {
+			t.Errorf("transitions to %q, want hard half_open", got)
+		}
+	})
+}
+
+// TestStreetTakesOver: a replica that starts opens what the quorum has open, and
+// nothing that one alone says; so does one that comes back.
+func TestStreetTakesOver(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		a, b := newReplica(t, "a", p, &board), newReplica(t, "b", p, &board)
+		defer a.end()
+		defer b.end()
+		time.Sleep(time.Second)
+		a.ends("chat", 40, true)
+		b.ends("chat", 40, true)
+		a.ends("small", 40, true) // b reaches this one well
+		b.ends("small", 40, false)
+		for _, r := range []*replica{a, b} {
+			r.desk.Tenants().Trip(time.Now(), "acme", breaker.Hard, time.Minute, "test")
+		}
+		time.Sleep(p.Breaker.Cascade.Renew)
+		for _, r := range []*replica{a, b} { // open again, as by traffic
+			if r.pool("chat").View.State == breaker.Closed {
+				t.Fatal("recovered without probes")
+			}
+			r.desk.Breaker("chat").Reset(time.Now(), "test")
+			r.ends("chat", 40, true)
+		}
+		time.Sleep(2 * clockEvery)
+		d := newReplica(t, "d", p, &board)
+		defer d.end()
+		time.Sleep(joinFor + 3*clockEvery)
+		if s := d.pool("chat").View; s.State != breaker.Hard || s.Cause != breaker.ByRestore {
+			t.Errorf("the newcomer has chat %v by %v, want hard by restore", s.State, s.Cause)
+		}
+		if s := d.pool("small").View; s.State != breaker.Closed {
+			t.Errorf("the newcomer has small %v by the word of one", s.State)
+		}
+	})
+}
+
+// TestStreetKnowsItsOwnWords: who restarts goes on where it was.
+func TestStreetKnowsItsOwnWords(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		a := newReplica(t, "a", p, &board)
+		time.Sleep(time.Second)
+		a.desk.Breaker("chat").Trip(time.Now(), breaker.Hard, time.Minute, "test")
+		a.desk.Tenants().Trip(time.Now(), "acme", breaker.Soft, time.Minute, "test")
+		time.Sleep(time.Second)
+		a.end()
+		again := newReplica(t, "a", p, &board)
+		defer again.end()
+		time.Sleep(joinFor + 3*clockEvery)
+		if s := again.pool("chat").View; s.State != breaker.Hard || s.Left < 2*p.Breaker.Open-time.Second || s.By != "replica a" {
+			t.Errorf("after a restart chat is %+v", s)
+		}
+		b := again.desk.Tenants().Get("acme")
+		if b == nil || b.View(time.Now()).State != breaker.Soft {
+			t.Error("after a restart the tenant's breaker is closed")
+		}
+	})
+}
+
+// TestStreetBusAway: without the bus each replica goes by its own breakers; that
+// is said once, and that it is back.
+func TestStreetBusAway(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		a, b := newReplica(t, "a", p, &board), newReplica(t, "b", p, &board)
+		defer a.end()
+		defer b.end()
+		time.Sleep(time.Second)
+		a.bus.Cut()
+		time.Sleep(time.Second)
+		a.ends("chat", 40, true)
+		time.Sleep(time.Second)
+		if a.pool("chat").View.State != breaker.Hard {
+			t.Error("its own breaker does nothing")
+		}
+		if b.pool("chat").Sheds {
+			t.Error("a word came over a bus that is away")
+		}
+		time.Sleep(30 * time.Second)
+		if up, age, stats := a.speaker.state(time.Now()); up || age < 30*time.Second || stats.losses != 1 || stats.failed == 0 {
+			t.Errorf("cut off for 32 s: up %v, age %v, %+v", up, age, stats)
+		}
+		if n := a.log.count("the bus between replicas is away"); n != 1 {
+			t.Errorf("said %d times that the bus is away", n)
+		}
+		a.bus.Mend()
+		time.Sleep(longestPause + time.Second)
+		if up, _, _ := a.speaker.state(time.Now()); !up || a.log.count("the bus between replicas is back") != 1 {
+			t.Error("not back")
+		}
+		if got := a.entries(entryBus); len(got) != 2 || got[0].To != "away" || got[1].To != "up" {
+			t.Errorf("the timeline says %+v", got)
+		}
+		a.ends("small", 40, true)
+		time.Sleep(250 * time.Millisecond)
+		if !b.pool("small").Sheds {
+			t.Error("after the bus is back a word does not arrive")
+		}
+	})
+}
+
+// stormReadings are those of Envoys that see GOAWAYs at a cluster.
+func stormReadings(t *testing.T, p *policy.Policy, cluster string) *watch.Readings {
+	t.Helper()
+	now := time.Now()
+	core := watch.NewCore(p.Envoy.Watch, []string{cluster}, now)
+	var r *watch.Readings
+	row := watch.Counters{Node: "e", Cluster: cluster, ActiveConnections: 20, Connections: 20, ActiveRequests: 20}
+	for i := range 60 {
+		now = now.Add(time.Second / 2)
+		if i > 40 {
+			row.CloseNotify += 20
+			row.Connections += 20
+			row.Destroyed += 20
+		}
+		row.At, row.Requests = now, row.Requests+100
+		core.Observe(now, []watch.Counters{row})
+		r, _ = core.Step(now)
+	}
+	if got, _ := r.Of(cluster); !got.Storm {
+		t.Fatalf("no storm: %+v", got)
+	}
+	return r
+}
+
+// TestStreetStorm: a storm of GOAWAYs opens gRPC breakers alone, and stops
+// retries at every pool of the cluster until it is over (B7, B9).
+func TestStreetStorm(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	c, g, calm := stormReadings(t, p, "c"), stormReadings(t, p, "g"), new(watch.Readings)
+	moved := readPolicy(t, strings.Replace(streetPolicy, "cluster: g}", "cluster: elsewhere}", 1))
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplica(t, "a", p, nil)
+		defer r.end()
+		r.stop() // the duties would look at the watch, which hears nobody
+		r.work.Wait()
+		want := func(when, storms string) {
+			t.Helper()
+			text := ""
+			for _, s := range r.desk.Snapshot(time.Now()).Pools {
+				if s.Storm {
+					text += s.Name + " "
+				}
+			}
+			if text != storms {
+				t.Errorf("%s: a storm at %q, want %q", when, text, storms)
+			}
+		}
+		follow := func(p *policy.Policy) {
+			r.holder.Swap(p)
+			r.desk.Swap(p)
+			r.configure(p)
+		}
+		r.storm(time.Now(), c)
+		want("storm at c", "chat small ")
+		if s := r.pool("chat").View; s.State != breaker.Closed {
+			t.Errorf("an HTTP pool is %v", s.State)
+		}
+		r.storm(time.Now(), g)
+		want("storm at g", "infer ")
+		if s := r.pool("infer").View; s.State != breaker.Hard || s.Cause != breaker.ByGoAway || s.By == "" {
+			t.Errorf("the gRPC pool is %+v", s)
+		}
+		follow(moved)
+		r.storm(time.Now(), g)
+		want("the pool was moved to another cluster", "")
+		follow(p)
+		r.storm(time.Now(), g)
+		want("and back", "infer ")
+		r.storm(time.Now(), calm)
+		want("calm", "")
+	})
+}
+
+// TestStreetProtects: a breaker that opens becomes numbers for Envoy at once
+// and, when it was calm, the file's again; the timeline has each with its cause.
+func TestStreetProtects(t *testing.T) {
+	p := readPolicy(t, streetPolicy+"envoy: {xds: {}}\n")
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplica(t, "a", p, nil)
+		defer r.end()
+		time.Sleep(time.Second)
+		if n := len((*r.told.Load())["c"].Because); n > 0 {
+			t.Fatalf("told something with nothing wrong")
+		}
+		r.ends("chat", 40, true)
+		time.Sleep(10 * time.Millisecond)
+		s := (*r.told.Load())["c"]
+		if s.MaxRetries == nil || *s.MaxRetries != 0 || s.MinRetries == nil || *s.MinRetries != 0 {
+			t.Fatalf("10 ms after a breaker opened, its cluster is told %+v", s)
+		}
+		if g := (*r.told.Load())["g"]; len(g.Because) > 0 {
+			t.Errorf("the other cluster is told %+v", g)
+		}
+		pushes := r.entries(entryPush)
+		if len(pushes) != 3 || pushes[0].Cluster != "c" || pushes[0].From == "" || pushes[0].To != "0" || pushes[0].Because == "" {
+			t.Errorf("the timeline says %+v", pushes)
+		}
+		if n := r.xds.Stats().Pushes; n != 2 { // the first content, and this
+			t.Errorf("%d pushes", n)
+		}
+		r.desk.Breaker("chat").Reset(time.Now(), "test")
+		time.Sleep(p.Envoy.Protection.Calm - 100*time.Millisecond)
+		if s := (*r.told.Load())["c"]; s.MaxRetries == nil {
+			t.Error("loosened before it was calm")
+		}
+		time.Sleep(time.Second)
+		if s := (*r.told.Load())["c"]; s.MaxRetries != nil {
+			t.Errorf("when it was calm, told %+v", s)
+		}
+	})
+}
+
+// TestStreetTellsUnwellEndpoints: what the gauge thinks of a host reaches EDS.
+func TestStreetTellsUnwellEndpoints(t *testing.T) {
+	p := readPolicy(t, streetPolicy+`envoy:
+  xds: {}
+  clusters: [{name: c, endpoints: {priorities: [{static: ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]}]}}]
+`)
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplica(t, "a", p, nil)
+		defer r.end()
+		r.mu.Lock()
+		r.unwell["chat"] = []string{"10.0.0.2:80"}
+		r.mu.Unlock()
+		time.Sleep(2 * protectEvery)
+		if h := (*r.told.Load())["c"].Health; len(h) != 1 || h["10.0.0.2:80"].String() != "unhealthy" {
+			t.Errorf("health %v", h)
+		}
+		v := r.clusters()
+		if len(v) != 2 || len(v[0].Endpoints) != 3 || v[0].Endpoints[1].Health != "unhealthy" || v[0].Endpoints[0].Health != "healthy" {
+			t.Errorf("the picture is %+v", v)
+		}
+	})
+}
+
+// TestStreetKeepsEndpoints: a reload that changes a cluster's sources takes no
+// endpoint away before the new ones were read, and what was never read is not
+// told as nothing.
+func TestStreetKeepsEndpoints(t *testing.T) {
+	dir := t.TempDir()
+	text := func(source string) string {
+		return streetPolicy + "envoy: {xds: {}, clusters: [{name: c, endpoints: {priorities: [{" + source + ", every: 1s}]}}]}\n"
+	}
+	first := readPolicy(t, text(`file: `+filepath.Join(dir, "a.yaml")))
+	second := readPolicy(t, text(`file: `+filepath.Join(dir, "b.yaml")))
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplica(t, "a", first, nil)
+		defer r.end()
+		hosts := func() (out []string) {
+			for _, e := range r.points.views()["c"].Endpoints {
+				out = append(out, e.Address.String())
+			}
+			return out
+		}
+		write := func(name, host string) {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("["+host+"]"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if served := len(r.xds.Stats().Unclaimed); served != 0 {
+			t.Error("a cluster of which nothing is known is served")
+		}
+		if failed, sources := r.points.failures(); failed == 0 || sources != 1 || r.log.count("endpoints cannot be read") != 1 {
+			t.Errorf("%d failures of %d sources, said %d times", failed, sources, r.log.count("endpoints cannot be read"))
+		}
+		write("a.yaml", "10.0.0.1:80")
+		time.Sleep(2 * time.Second)
+		if got := fmt.Sprint(hosts()); got != "[10.0.0.1:80]" || len(r.xds.Stats().Unclaimed) != 1 {
+			t.Fatalf("endpoints %s, served %v", got, r.xds.Stats().Unclaimed)
+		}
+		r.holder.Swap(second)
+		r.desk.Swap(second)
+		r.configure(second)
+		time.Sleep(2 * time.Second)
+		if got := fmt.Sprint(hosts()); got != "[10.0.0.1:80]" {
+			t.Errorf("before the new source is there: %s", got)
+		}
+		write("b.yaml", "10.0.0.2:80")
+		time.Sleep(2 * time.Second)
+		if got := fmt.Sprint(hosts()); got != "[10.0.0.2:80]" {
+			t.Errorf("when it is: %s", got)
+		}
+		if r.log.count("endpoints are read again") != 2 {
+			t.Error("it is not said that the sources are well")
+		}
+	})
+}
+
+// TestStreetNodes: who came, went and refused is in the timeline, once.
+func TestStreetNodes(t *testing.T) {
+	r := &street{}
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	n := xds.Node{ID: "e", Release: "1.20.0", Since: at}
+	r.compare(xds.Node{}, n)
+	r.compare(n, n)
+	refused := n
+	refused.LastNack = &xds.Nack{At: at.Add(time.Second), Type: "eds", Version: "v7", Text: "no", Names: []string{"c", "g"}}
+	r.compare(n, refused)
+	r.compare(refused, refused)
+	layer := refused
+	layer.LastNack = &xds.Nack{At: at.Add(2 * time.Second), Type: "rtds", Version: "v8", Text: "bad", Names: []string{"weir"}}
+	r.compare(refused, layer)
+	var got []string
+	for _, e := range r.timeline.view(admin.TimelineQuery{}).Entries {
+		got = append(got, strings.Join([]string{e.What, e.Node, e.Cluster, e.Key, e.From, e.To, e.Because}, "|"))
+	}
+	want := []string{
+		"node|e||came||1.20.0|its release is not one that weir was tested with",
+		"nack|e|c|eds|v7||no", "nack|e|g|eds|v7||no", "nack|e||rtds|v8||bad",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
