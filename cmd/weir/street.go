@@ -68,7 +68,6 @@ type street struct {
 	speaker  *speaker // nil = no bus
 	watch    *watch.Watch
 	xds      *xds.Server // nil = weir is no control plane
-	restored bool        // the control plane began with a state on disk
 	points   *points
 	kick     chan struct{}
 
@@ -100,7 +99,6 @@ func newStreet(now time.Time, o streetOptions) (*street, error) {
 	}
 	if x := p.Envoy.XDS; x != nil {
 		s.xds = xds.New(now, xds.Options{Dir: x.State, Layer: x.Layer, Groups: x.Nodes, Cluster: clusterMaker(x), Log: o.Log})
-		s.restored = !s.xds.Stats().Disk.Restored.IsZero()
 	}
 	return s, nil
 }

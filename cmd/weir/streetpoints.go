@@ -12,7 +12,8 @@ import (
 )
 
 // points follow the endpoints of all clusters of the policy that have sources
-// (G2). Safe for concurrent use.
+// (G2). What a cluster had before its sources changed is kept by the control
+// plane until the new ones were read. Safe for concurrent use.
 type points struct {
 	log     *slog.Logger
 	changed func()
@@ -28,19 +29,8 @@ type points struct {
 type follower struct {
 	from    policy.Endpoints
 	cluster *discovery.Cluster
-	before  *discovery.View // of the sources that it took the place of, until it has read its own
 	stop    context.CancelFunc
 	failing map[string]bool // sources that were complained of
-}
-
-// view is what is known; what the sources before said stands until the new ones
-// were all read.
-func (f *follower) view() discovery.View {
-	v := f.cluster.View()
-	if len(v.Unread) > 0 && f.before != nil {
-		return *f.before
-	}
-	return v
 }
 
 // configure follows a policy. On an error nothing changes.
@@ -61,12 +51,7 @@ func (p *points) configure(pol *policy.Policy) error {
 		if err != nil {
 			return fmt.Errorf("envoy.clusters %s: endpoints: %w", c.Name, err)
 		}
-		f := &follower{from: *c.Endpoints, cluster: made}
-		if old != nil {
-			before := old.view()
-			f.before = &before
-		}
-		next[c.Name] = f
+		next[c.Name] = &follower{from: *c.Endpoints, cluster: made}
 	}
 	for name, f := range p.kept {
 		if next[name] != f {
@@ -150,7 +135,7 @@ func (p *points) views() map[string]discovery.View {
 	all := p.all()
 	out := make(map[string]discovery.View, len(all))
 	for name, f := range all {
-		out[name] = f.view()
+		out[name] = f.cluster.View()
 	}
 	return out
 }

@@ -43,15 +43,7 @@ func (s *street) protect(now time.Time) (next time.Time) {
 		told[settings[i].Cluster] = settings[i]
 	}
 	s.told.Store(&told)
-	endpoints := make(map[string]discovery.View, len(views))
-	for name, v := range views {
-		// Where nothing is known, nothing is said: an empty list would take
-		// hosts away.
-		if len(v.Endpoints) > 0 || len(v.Unread) == 0 || s.restored {
-			endpoints[name] = v
-		}
-	}
-	if err := s.xds.Set(now, &xds.Snapshot{Settings: settings, Endpoints: endpoints, Clusters: p.ProtectedClusters()}); err != nil {
+	if err := s.xds.Set(now, &xds.Snapshot{Settings: settings, Endpoints: views, Clusters: p.ProtectedClusters()}); err != nil {
 		s.log.Error("some settings cannot be told to Envoys", "error", err)
 	}
 	for i := range changes {
