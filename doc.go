@@ -6,6 +6,11 @@
 //
 //	envoy → authz → extproc → admission (quota, breaker, queue, gpu) → extproc → envoy
 //
+// Beside that walk, a loop closes over the street: breakers and what Envoys
+// count become numbers and endpoints for Envoys, and words for other replicas:
+//
+//	envoy → watch → breaker ⇄ bus; breaker, watch, gpu → protect → xds → envoy
+//
 // The rooms, from the ground up (imports point downwards only; arch_test.go
 // holds the table of arrows with a reason for each):
 //
@@ -18,8 +23,11 @@
 //	storey 2  admission  the desk: Plan, Reserve, Enter; the reason table
 //	storey 3  authz      the front door: tokens and keys; ext_authz Check
 //	          extproc    the hallway: the ext_proc stream, bodies, usage meter, rendering
-//	          envoy      the street: the Envoy sections that fit a policy
-//	          internal   the basement: metrics and traces, reload, admin, the practice pool
+//	          envoy      the street: the Envoy sections that fit a policy; what Envoys count (watch),
+//	                     what each cluster should be told (protect), where endpoints are (discovery),
+//	                     the control plane that tells it (xds), what is wrong with a bootstrap (lint)
+//	          internal   the basement: metrics and traces, reload, admin, the buses on which replicas
+//	                     speak of their breakers (redisbus, etcdbus), the practice pool
 //	                     (modelsim), the simulator that plays it and the cores in virtual time
 //	          cmd/weir   the keys: flags, wiring, signals
 //
@@ -41,5 +49,8 @@
 //	a number, its unit, its meaning           docs/policy.md; policy/rooms.go, rules.go, traffic.go, identity.go
 //	its key and bounds, its default           policy/table_*.go, policy/defaults.go
 //	what happens when something dies          docs/failures.md
-//	what Envoy has to be told                 examples/envoy/, weir envoy snippet
+//	what Envoy has to be told                 examples/envoy/, weir envoy snippet, weir envoy cluster
+//	when a breaker opens, who believes whom   breaker/; /debug/breakers, weir breaker list
+//	what Envoys are told while weir runs      envoy/protect, envoy/xds; /debug/envoys, /debug/timeline
+//	who makes breakers' time pass, and wires  cmd/weir/street*.go
 package weir
