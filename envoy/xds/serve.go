@@ -99,17 +99,18 @@ func (s *Server) hear(now time.Time, key streamKey, n *corev3.Node, h *heard, as
 	}
 	a, spoken := k.take(h.nonce)
 	nack := s.word(now, st, k, h, a, spoken)
+	release, supported := st.node.release, st.node.supported // the same name may come with another one later
 	r.mu.Unlock()
 
 	s.forgetNodes(gone)
 	if fresh != nil {
-		s.greet(fresh)
+		s.greet(fresh, release, supported)
 	}
 	for _, name := range unknown {
 		s.log.Warn("xds: Envoy asks for what the policy does not have", "type", short(h.typeURL), "name", name, "node", st.node.id)
 	}
 	if nack != nil {
-		s.refuse(st, h.typeURL, nack, a)
+		s.refuse(st, h.typeURL, release, nack, a)
 	}
 	return st.marker, nil
 }
@@ -140,7 +141,7 @@ func (s *Server) word(now time.Time, st *stream, k *talk, h *heard, a answer, sp
 
 // refuse keeps a refused answer's resources from the node: those that its
 // words name, else all.
-func (s *Server) refuse(st *stream, typeURL string, nack *Nack, a answer) {
+func (s *Server) refuse(st *stream, typeURL, release string, nack *Nack, a answer) {
 	hashes := a.hashes()
 	named := make(map[string]string)
 	for name, hash := range hashes {
@@ -159,17 +160,17 @@ func (s *Server) refuse(st *stream, typeURL string, nack *Nack, a answer) {
 	if sh := st.node.group.shelves[typeURL]; sh != nil {
 		kept = sh.refuse(st.node, hashes)
 	}
-	s.log.Error("xds: Envoy refuses what it was sent", "node", st.node.id, "release", st.node.release, "type", nack.Type, "names", cut(names), "err", nack.Text, "last_good_served", kept)
+	s.log.Error("xds: Envoy refuses what it was sent", "node", st.node.id, "release", release, "type", nack.Type, "names", cut(names), "err", nack.Text, "last_good_served", kept)
 }
 
 // greet says of a new node what an operator should know.
-func (s *Server) greet(n *node) {
-	if n.supported {
-		s.log.Info("xds: Envoy connected", "node", n.id, "cluster", n.cluster, "group", n.group.name, "release", n.release)
+func (s *Server) greet(n *node, release string, supported bool) {
+	if supported {
+		s.log.Info("xds: Envoy connected", "node", n.id, "cluster", n.cluster, "group", n.group.name, "release", release)
 		return
 	}
 	s.log.Warn("xds: Envoy connected whose release is not supported", "node", n.id, "cluster", n.cluster, "group", n.group.name,
-		"release", n.release, "want", fmt.Sprintf("1.%d or newer", minRelease))
+		"release", release, "want", fmt.Sprintf("1.%d or newer", minRelease))
 }
 
 func (c callbacks) OnStreamResponse(_ context.Context, id int64, req *discoveryv3.DiscoveryRequest, resp *discoveryv3.DiscoveryResponse) {
