@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -271,6 +273,52 @@ telemetry: {log: {level: error}}
 		}
 		return n == 2
 	})
+	w.Signal(syscall.SIGTERM)
+	select {
+	case <-w.Exited():
+		if w.ExitCode() != 0 {
+			t.Errorf("exit code %d:\n%s", w.ExitCode(), w.Log())
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("weir does not end")
+	}
+}
+
+// TestWeirIsReadyWithoutItsNeighbours: a bus that is away, a state that is broken
+// and endpoints that cannot be read keep weir from nothing, and are seen.
+func TestWeirIsReadyWithoutItsNeighbours(t *testing.T) {
+	dir := envoytest.Dir(t)
+	if err := os.WriteFile(filepath.Join(dir, "xds-state"), []byte("weir-xds-state 1 sha256 00\n{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nobody := fmt.Sprintf("127.0.0.1:%d", envoytest.FreePort(t))
+	w := envoytest.Serve(t, dir, "version: 1\n"+envoytest.Server(dir)+`identity: {from: metadata, metadata: {namespace: door}}
+models: [{name: m, pools: [chat]}]
+pools: [{name: chat, variant: fp16, seats: {requests: 64}}]
+breaker: {cascade: {bus: etcd, etcd: {endpoints: ["`+nobody+`"]}}}
+envoy:
+  xds: {state: "`+dir+`"}
+  watch: {admin: [{node: e, url: "http://`+nobody+`"}]}
+  clusters: [{name: chat, endpoints: {priorities: [{file: "`+dir+`/none.yaml"}]}}]
+`)
+	conn, err := grpc.NewClient("unix:"+w.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if status := askWeir(t, conn); status != 200 {
+		t.Errorf("a request: %d", status)
+	}
+	at := "unix:" + filepath.Join(dir, "admin.sock")
+	for _, line := range []string{"weir_bus_up 0", "weir_xds_state_refused 1", "weir_discovery_sources_failing 1"} {
+		envoytest.Eventually(t, 10*time.Second, line, func() bool {
+			body, err := adminGet(t.Context(), at, "", "/metrics")
+			return err == nil && strings.Contains(string(body), "\n"+line+"\n")
+		})
+	}
+	if body, err := adminGet(t.Context(), at, "", "/readyz"); err != nil {
+		t.Errorf("readyz: %s, %v", body, err)
+	}
 	w.Signal(syscall.SIGTERM)
 	select {
 	case <-w.Exited():

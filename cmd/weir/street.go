@@ -29,6 +29,7 @@ import (
 const (
 	clockEvery   = 100 * time.Millisecond // breakers' time, words to other replicas
 	stormEvery   = 200 * time.Millisecond // readings, as often as there are new ones
+	sweepEvery   = time.Second            // of words that are over
 	protectEvery = 250 * time.Millisecond // what Envoys are told
 	nodesEvery   = 500 * time.Millisecond // who came, went, refused
 	firstRead    = 2 * time.Second        // of endpoint sources, before serving
@@ -75,6 +76,7 @@ type street struct {
 	keeper protect.Keeper
 	told   atomic.Pointer[map[string]protect.Settings] // by cluster
 
+	swept   time.Time       // of the duty clock alone
 	stormy  map[string]bool // clusters; of the duty storms alone
 	restate atomic.Bool     // pools may have moved to other clusters
 	ending  chan struct{}   // closed by endStreams
@@ -269,7 +271,10 @@ func (s *street) advance(now time.Time) {
 		}
 	}
 	s.o.Desk.Tenants().Advance(now)
-	s.o.Council.Advance(now)
+	if now.Sub(s.swept) >= sweepEvery || now.Before(s.swept) { // rulings do not wait for it
+		s.swept = now
+		s.o.Council.Advance(now)
+	}
 }
 
 // note tells a transition to everybody who wants to know.

@@ -70,7 +70,7 @@ type replica struct {
 	*street
 	t      testing.TB
 	desk   *admission.Desk
-	bus    *membus.Bus
+	bus    *membus.Bus // nil = another one, or none
 	holder *policy.Holder
 	log    *lines
 	spans  []breaker.Transition
@@ -81,6 +81,17 @@ type replica struct {
 // newReplica makes and starts one; board nil = no bus.
 func newReplica(t testing.TB, name string, p *policy.Policy, board *membus.Board) *replica {
 	t.Helper()
+	if board == nil {
+		return newReplicaOn(t, name, p, nil)
+	}
+	bus := board.Join()
+	r := newReplicaOn(t, name, p, bus)
+	r.bus = bus
+	return r
+}
+
+func newReplicaOn(t testing.TB, name string, p *policy.Policy, bus breaker.Bus) *replica {
+	t.Helper()
 	now := time.Now()
 	r := &replica{t: t, holder: policy.NewHolder(p), log: &lines{}, unwell: map[string][]string{}}
 	journal, council := new(breaker.Journal), breaker.NewCouncil(name, p.Breaker)
@@ -89,14 +100,10 @@ func newReplica(t testing.TB, name string, p *policy.Policy, board *membus.Board
 		Gauges: newGauges(slog.New(slog.DiscardHandler)).reading, Rand: rand.New(rand.NewPCG(1, 2)),
 	})
 	o := streetOptions{
-		Policy: r.holder.Current, Desk: r.desk, Journal: journal, Council: council, Replica: name,
+		Policy: r.holder.Current, Desk: r.desk, Journal: journal, Council: council, Replica: name, Bus: bus,
 		Unwell:  func(pool string, _ time.Time) []string { r.mu.Lock(); defer r.mu.Unlock(); return r.unwell[pool] },
 		Metrics: telemetry.New(10, "test"), Log: slog.New(slog.NewTextHandler(r.log, nil)),
 		Trace: func(t *breaker.Transition) { r.mu.Lock(); defer r.mu.Unlock(); r.spans = append(r.spans, *t) },
-	}
-	if board != nil {
-		r.bus = board.Join()
-		o.Bus = r.bus
 	}
 	var err error
 	if r.street, err = newStreet(now, o); err != nil {

@@ -42,6 +42,7 @@ func replicaName(p *policy.Policy) string {
 // The times of a speaker.
 const (
 	joinFor      = 300 * time.Millisecond // what stands is heard before anything is said
+	deafFor      = 5 * time.Second        // but who cannot hear speaks after so long
 	publishWait  = time.Second            // for one word
 	firstPause   = 100 * time.Millisecond // after a word that was not delivered; doubles
 	longestPause = 2 * time.Second
@@ -92,7 +93,7 @@ func (s *speaker) round(now time.Time, desk *admission.Desk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.joinTill.IsZero() {
-		if now.Before(s.joinTill) || s.deaf {
+		if now.Before(s.joinTill) || s.deaf && now.Before(s.joinTill.Add(deafFor)) {
 			return
 		}
 		s.joinTill = time.Time{}

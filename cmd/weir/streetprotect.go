@@ -46,12 +46,25 @@ func (s *street) protect(now time.Time) (next time.Time) {
 	if err := s.xds.Set(now, &xds.Snapshot{Settings: settings, Endpoints: views, Clusters: p.ProtectedClusters()}); err != nil {
 		s.log.Error("some settings cannot be told to Envoys", "error", err)
 	}
+	s.tell(changes)
+	return next
+}
+
+// tell notes what is told anew; the changes of a cluster stand together.
+func (s *street) tell(changes []protect.Change) {
 	for i := range changes {
 		s.timeline.add(pushEntry(&changes[i]))
 		s.o.Metrics.ProtectionChanged(changes[i].Key)
-		s.log.Info("Envoys are told", "cluster", changes[i].Cluster, "key", changes[i].Key, "from", changes[i].From, "to", changes[i].To, "because", changes[i].Because)
 	}
-	return next
+	for len(changes) > 0 {
+		c, n := &changes[0], 0
+		var told []string
+		for ; n < len(changes) && changes[n].Cluster == c.Cluster; n++ {
+			told = append(told, changes[n].Key+" "+changes[n].From+" -> "+changes[n].To)
+		}
+		s.log.Info("Envoys are told", "cluster", c.Cluster, "what", told[:min(len(told), 10)], "numbers", n, "because", c.Because)
+		changes = changes[n:]
+	}
 }
 
 // inputs are what every cluster looks like now.

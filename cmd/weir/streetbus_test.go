@@ -1,0 +1,125 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/breaker/membus"
+	"github.com/weirproxy/weir/internal/envoytest"
+	"github.com/weirproxy/weir/policy"
+)
+
+// TestStreetLatency: over a real Redis and a real etcd, from the failure that
+// opens a breaker to batch being shed at another replica (B3: 250 ms, p99).
+func TestStreetLatency(t *testing.T) {
+	for name, with := range map[string]func(t *testing.T, p *policy.Policy){
+		"redis": func(t *testing.T, p *policy.Policy) {
+			p.Store.Redis = &policy.Redis{Addresses: []string{envoytest.StartRedis(t).Addr}}
+			p.Breaker.Cascade.Bus = policy.BusAuto
+		},
+		"etcd": func(t *testing.T, p *policy.Policy) {
+			p.Breaker.Cascade.Bus = policy.BusEtcd
+			p.Breaker.Cascade.Etcd = &policy.Etcd{Endpoints: []string{envoytest.StartEtcd(t).Addr}, Prefix: "/weir/"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := *readPolicy(t, streetPolicy)
+			with(t, &p)
+			var both []*replica
+			for _, name := range []string{"a", "b"} {
+				bus, err := openBus(&p)
+				if err != nil || bus == nil {
+					t.Fatalf("%v, %v", bus, err)
+				}
+				r := newReplicaOn(t, name, &p, bus)
+				defer r.end()
+				both = append(both, r)
+			}
+			a, b := both[0], both[1]
+			envoytest.Eventually(t, 10*time.Second, "both have spoken", func() bool {
+				_, _, x := a.speaker.state(time.Now())
+				_, _, y := b.speaker.state(time.Now())
+				return x.heard >= 6 && y.heard >= 6
+			})
+			var took []time.Duration
+			for range 40 {
+				begun := time.Now()
+				a.ends("chat", 20, true)
+				for !b.pool("chat").Sheds {
+					if time.Since(begun) > 5*time.Second {
+						t.Fatal("b never learns of it")
+					}
+					time.Sleep(time.Millisecond)
+				}
+				took = append(took, time.Since(begun))
+				a.desk.Breaker("chat").Reset(time.Now(), "test")
+				envoytest.Eventually(t, 5*time.Second, "b learns that it is closed", func() bool { return !b.pool("chat").Sheds })
+			}
+			slices.Sort(took)
+			t.Logf("half within %v, the slowest %v", took[len(took)/2], took[len(took)-1])
+			if worst := took[len(took)-1]; worst > 250*time.Millisecond {
+				t.Errorf("the slowest of %d took %v", len(took), worst)
+			}
+		})
+	}
+}
+
+// TestOpenBus: which bus a policy means.
+func TestOpenBus(t *testing.T) {
+	redis := &policy.Redis{Addresses: []string{"127.0.0.1:1"}}
+	etcd := &policy.Etcd{Endpoints: []string{"127.0.0.1:1"}}
+	for _, c := range []struct {
+		cascade policy.Cascade
+		store   *policy.Redis
+		some    bool
+	}{
+		{policy.Cascade{}, nil, false},
+		{policy.Cascade{}, redis, true},
+		{policy.Cascade{Bus: policy.BusOff}, redis, false},
+		{policy.Cascade{Bus: policy.BusRedis}, redis, true},
+		{policy.Cascade{Bus: policy.BusEtcd, Etcd: etcd}, redis, true},
+		{policy.Cascade{Bus: policy.BusEtcd, Etcd: etcd}, nil, true},
+	} {
+		p := new(policy.Policy)
+		p.Breaker.Cascade, p.Store.Redis = c.cascade, c.store
+		bus, err := openBus(p)
+		if err != nil || (bus != nil) != c.some {
+			t.Errorf("%v, redis %v: %T, %v", c.cascade.Bus, c.store != nil, bus, err)
+		}
+		if bus != nil {
+			_ = bus.Close()
+		}
+	}
+	p := new(policy.Policy)
+	p.Breaker.Cascade = policy.Cascade{Bus: policy.BusEtcd, Etcd: &policy.Etcd{Endpoints: []string{"127.0.0.1:1"}, TLS: true, CA: "none.pem"}}
+	if bus, err := openBus(p); err == nil {
+		t.Errorf("%T without its CA", bus)
+	}
+}
+
+// TestStreetBusAwayAtTheStart: who starts without the bus takes over when it
+// comes, if it knows nothing by then; and who only cannot hear speaks all the
+// same after a while.
+func TestStreetBusAwayAtTheStart(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		a := newReplica(t, "a", p, &board)
+		defer a.end()
+		bus := board.Join()
+		bus.Cut()
+		b := newReplicaOn(t, "b", p, bus)
+		defer b.end()
+		time.Sleep(20 * time.Second)
+		a.ends("chat", 40, true)
+		time.Sleep(time.Second)
+		bus.Mend()
+		time.Sleep(joinFor + 3*clockEvery)
+		if s := b.pool("chat").View; s.State != breaker.Hard || s.Cause != breaker.ByRestore {
+			t.Errorf("chat is %v by %v", s.State, s.Cause)
+		}
+	})
+}
