@@ -203,15 +203,26 @@ func TestStreetTimePasses(t *testing.T) {
 		r := newReplica(t, "a", p, nil)
 		defer r.end()
 		r.ends("chat", 40, true)
+		r.desk.Tenants().Trip(time.Now(), "acme", breaker.Hard, time.Second, "test")
 		time.Sleep(p.Breaker.Open*12/10 + 2*clockEvery) // jitter is a fifth
 		var to []string
 		for _, e := range r.entries(entryTransition) {
-			to = append(to, e.To)
+			to = append(to, e.Breaker+" "+e.To)
 		}
-		if got := strings.Join(to, " "); got != "hard half_open" {
-			t.Errorf("transitions to %q, want hard half_open", got)
+		if got := strings.Join(to, ", "); got != "chat hard, acme hard, acme half_open, chat half_open" {
+			t.Errorf("transitions: %s", got)
 		}
 	})
+}
+
+// slowBus brings what stands word by word, as a network does.
+type slowBus struct{ breaker.Bus }
+
+func (b slowBus) Listen(ctx context.Context, heard func(breaker.Opinion), down func(error)) {
+	b.Bus.Listen(ctx, func(o breaker.Opinion) {
+		time.Sleep(20 * time.Millisecond)
+		heard(o)
+	}, down)
 }
 
 // TestStreetTakesOver: a replica that starts opens what the quorum has open, and
@@ -240,7 +251,7 @@ func TestStreetTakesOver(t *testing.T) {
 			r.ends("chat", 40, true)
 		}
 		time.Sleep(2 * clockEvery)
-		d := newReplica(t, "d", p, &board)
+		d := newReplicaOn(t, "d", p, slowBus{board.Join()})
 		defer d.end()
 		time.Sleep(joinFor + 3*clockEvery)
 		if s := d.pool("chat").View; s.State != breaker.Hard || s.Cause != breaker.ByRestore {
@@ -263,7 +274,7 @@ func TestStreetKnowsItsOwnWords(t *testing.T) {
 		a.desk.Tenants().Trip(time.Now(), "acme", breaker.Soft, time.Minute, "test")
 		time.Sleep(time.Second)
 		a.end()
-		again := newReplica(t, "a", p, &board)
+		again := newReplicaOn(t, "a", p, slowBus{board.Join()})
 		defer again.end()
 		time.Sleep(joinFor + 3*clockEvery)
 		if s := again.pool("chat").View; s.State != breaker.Hard || s.Left < 2*p.Breaker.Open-time.Second || s.By != "replica a" {
