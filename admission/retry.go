@@ -67,8 +67,8 @@ func (r *Request) tenant() string {
 
 // pushBack completes the hint of a refusal. A wait that is known stays, unless
 // the failures in a row ask for a longer one. Refusals of an open breaker are
-// failures in a row too: so a tenant that is only refused is told to wait
-// longer each time, and at last to stop.
+// failures in a row too, at either level: so a tenant that is only refused is
+// told to wait longer each time, and at last to stop.
 func (p *Plan) pushBack(now time.Time, by Advice) {
 	d, r := &p.Decision, p.Request
 	c := &r.Policy.Retry
@@ -78,7 +78,7 @@ func (p *Plan) pushBack(now time.Time, by Advice) {
 	l, stop := p.pool, by == AdviceTenant && d.RetryAfter > longestPatience
 	if l != nil && by != AdviceQuota {
 		n := 0
-		if d.Reason == BreakerOpen && !l.echo {
+		if (d.Reason == BreakerOpen || d.Reason == BreakerShed) && !l.echo {
 			n = l.retries.streaks.strike(now, r.tenant(), remembered(c))
 		} else {
 			n = l.retries.streaks.find(now, r.tenant(), remembered(c))

@@ -91,6 +91,24 @@ func TestRefusalsInARow(t *testing.T) {
 	}
 }
 
+// B9: at the soft level too, for the classes that are shed there: a naive client
+// of theirs would come again as long as the breaker is open.
+func TestShedInARow(t *testing.T) {
+	p := house(20, only, withRetry(func(c *policy.RetryControl) { c.Storm = 3 }))
+	core, e := newTestCore(p), effective(t, p)
+	succeed(core.Breaker("chat-fp16"), start, 13)
+	fail(core.Breaker("chat-fp16"), start, 7)
+	for n := 1; n <= 4; n++ {
+		d := core.Plan(start, ask(e, name("r", n), "acme", policy.Batch)).Decision
+		if d.Reason != BreakerShed || d.RetryAfter <= 0 || d.NoRetry != (n >= 3) {
+			t.Errorf("%d: %s, retry after %v, stop %v", n, d.Reason, d.RetryAfter, d.NoRetry)
+		}
+	}
+	if d := core.Plan(start, ask(e, "r", "other", policy.Batch)).Decision; d.Reason != BreakerShed || d.NoRetry {
+		t.Errorf("another tenant: %s, stop %v", d.Reason, d.NoRetry)
+	}
+}
+
 // failing runs requests of a tenant that fail, n in a row.
 func failing(t *testing.T, core *Core, e *policy.Effective, now time.Time, tenant string, n int) {
 	t.Helper()
