@@ -21,15 +21,16 @@ import (
 
 // house is a server under test with a client in Envoy's place.
 type house struct {
-	t      testing.TB
-	server *Server
-	grpc   *grpc.Server
-	client extprocv3.ExternalProcessorClient
-	conn   *grpc.ClientConn
-	desk   *testDesk
-	faults chan Fault
-	misled chan *policy.OverrideError
-	ends   chan Summary
+	listener *bufconn.Listener
+	t        testing.TB
+	server   *Server
+	grpc     *grpc.Server
+	client   extprocv3.ExternalProcessorClient
+	conn     *grpc.ClientConn
+	desk     *testDesk
+	faults   chan Fault
+	misled   chan *policy.OverrideError
+	ends     chan Summary
 }
 
 // caller is the identity that the tests' metadata carries.
@@ -80,6 +81,7 @@ func openWith(t testing.TB, d *testDesk, p *policy.Policy, edit ...func(*Options
 		t.Fatal(err)
 	}
 	lis := bufconn.Listen(1 << 20)
+	h.listener = lis
 	h.grpc = grpc.NewServer(ServerOptions(p)...)
 	h.server.Register(h.grpc)
 	served := make(chan struct{})

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
@@ -29,18 +30,24 @@ const (
 	// word, must not keep their seats until maxHold.
 	silence  = 30 * time.Second
 	patience = 10 * time.Second
+
+	// Envoy opens a further connection after 1,024 streams. What it sends to a
+	// connection that is new it sends before it knows of a lower bound, which
+	// would fail cold bursts.
+	leastStreams = 1024
 )
 
 // ServerOptions are the options of the gRPC server that both services share;
-// transport credentials are added by the caller. Streams a connection are not
-// bounded here: Envoy opens further connections at its own bound, and a lower
-// one of ours would fail cold bursts.
+// transport credentials are added by the caller. A connection may have as many
+// streams as Envoy's circuit breaker lets through: an Envoy never has more, a
+// peer that opens and resets them in a loop starts no more handlers than that.
 func ServerOptions(p *policy.Policy) []grpc.ServerOption {
 	size := int(max(p.Server.MaxBody, leastMessage) + headroom)
 	o := []grpc.ServerOption{
 		withCodec(),
 		grpc.MaxRecvMsgSize(size),
 		grpc.MaxSendMsgSize(size),
+		grpc.MaxConcurrentStreams(uint32(min(max(p.Envoy.MaxRequests, leastStreams), math.MaxUint32))), //nolint:gosec // bounded
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connectionWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: silence, Timeout: patience}),
