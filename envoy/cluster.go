@@ -40,10 +40,9 @@ type ClusterOptions struct {
 	Health string
 
 	// Hosts are ip:port or name:port, of clusters whose endpoints weir does
-	// not serve. Subsets are the envoy.lb metadata of the pools that share a
-	// cluster; each host is then given one of them, in turn.
-	Hosts   []string
-	Subsets []map[string]string
+	// not serve. Where pools share the cluster by subsets, each host is given
+	// one of them as envoy.lb metadata, in turn.
+	Hosts []string
 
 	// Release is the minor number of Envoy 1.x, 36 to 40; 0 = any of them.
 	Release int
@@ -89,8 +88,9 @@ func Cluster(c policy.Cluster, o ClusterOptions) *clusterv3.Cluster {
 			httpsExtension: packed(protocolOptions(c.Protocol, o.Permits)),
 		},
 	}
+	out.LbSubsetConfig = subsets(c.Subsets)
 	if c.Endpoints == nil {
-		withHosts(out, o)
+		withHosts(out, c.Subsets, o)
 		return out
 	}
 	out.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
@@ -196,7 +196,7 @@ func protocolOptions(protocol policy.Protocol, permits time.Duration) *upstreams
 }
 
 // withHosts makes a cluster whose endpoints are in Envoy's file.
-func withHosts(out *clusterv3.Cluster, o ClusterOptions) {
+func withHosts(out *clusterv3.Cluster, parts []map[string]string, o ClusterOptions) {
 	kind := clusterv3.Cluster_STATIC
 	group := &endpointv3.LocalityLbEndpoints{}
 	for i, h := range o.Hosts {
@@ -211,14 +211,13 @@ func withHosts(out *clusterv3.Cluster, o ClusterOptions) {
 		e := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{
 			Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(n)}}},
 		}}}}
-		if len(o.Subsets) > 0 {
-			e.Metadata = metadata(o.Subsets[i%len(o.Subsets)])
+		if len(parts) > 0 {
+			e.Metadata = metadata(parts[i%len(parts)])
 		}
 		group.LbEndpoints = append(group.LbEndpoints, e)
 	}
 	out.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
 	out.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: out.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{group}}
-	out.LbSubsetConfig = subsets(o.Subsets)
 }
 
 // subsets let weir choose a part of a cluster by metadata, and nothing else if

@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,8 +22,7 @@ func (e *ErrCluster) Error() string {
 // ClusterGuide prints the sections of clusters of a policy, by name, for
 // static_resources (B11); all of them where none is named. Hosts of o are used
 // for clusters whose endpoints weir does not serve; where there are none, a
-// placeholder is. Subsets of o are those of the policy's pools. The error is
-// an *ErrCluster.
+// placeholder is. The error is an *ErrCluster.
 func ClusterGuide(p *policy.Policy, names []string, o ClusterOptions) (string, error) {
 	clusters := p.ProtectedClusters()
 	if len(names) > 0 {
@@ -42,7 +40,7 @@ func ClusterGuide(p *policy.Policy, names []string, o ClusterOptions) (string, e
 	var b strings.Builder
 	b.WriteString(guideHead(o))
 	for _, c := range clusters {
-		section, err := guideSection(p, c, o)
+		section, err := guideSection(c, o)
 		if err != nil {
 			return "", err
 		}
@@ -66,13 +64,10 @@ clusters:
 }
 
 // guideSection is one item of the list.
-func guideSection(p *policy.Policy, c policy.Cluster, o ClusterOptions) (string, error) {
+func guideSection(c policy.Cluster, o ClusterOptions) (string, error) {
 	placeholder := c.Endpoints == nil && len(o.Hosts) == 0
-	if c.Endpoints == nil {
-		o.Subsets = poolSubsets(p, c.Name)
-	}
 	if placeholder {
-		o.Hosts = slices.Repeat([]string{"127.0.0.1:8000"}, max(len(o.Subsets), 1))
+		o.Hosts = slices.Repeat([]string{"127.0.0.1:8000"}, max(len(c.Subsets), 1))
 	}
 	doc, err := documentOf(Cluster(c, o))
 	if err != nil {
@@ -155,16 +150,4 @@ func mergeNotes(release int) []string {
 		notes = append(notes, "update_merge_window: Envoy before 1.40 holds changes of health back for a second else")
 	}
 	return notes
-}
-
-// poolSubsets are those of the pools of a cluster, each once.
-func poolSubsets(p *policy.Policy, cluster string) [](map[string]string) {
-	var all []map[string]string
-	for i := range p.Pools {
-		s := p.Pools[i].Subset
-		if p.Pools[i].Cluster == cluster && len(s) > 0 && !slices.ContainsFunc(all, func(m map[string]string) bool { return maps.Equal(m, s) }) {
-			all = append(all, s)
-		}
-	}
-	return all
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -303,5 +304,35 @@ func TestGuideOfNamedClusters(t *testing.T) {
 	var unknown *envoy.ErrCluster
 	if !errors.As(err, &unknown) || err.Error() != `cluster "chit": no such cluster in the policy; it has chat, infer, parts` {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// Pools that share a cluster choose by subset, whoever serves its endpoints.
+func TestSubsetsOfClusters(t *testing.T) {
+	for _, served := range []bool{false, true} {
+		p := street(func(p *policy.Policy) {
+			if served {
+				parts := p.Envoy.Clusters[0]
+				parts.Name = "parts"
+				p.Envoy.Clusters = append(p.Envoy.Clusters, parts)
+			}
+		})
+		c, _ := p.ClusterOf("parts")
+		out := envoy.Cluster(c, envoy.ClusterOptions{})
+		config := out.GetLbSubsetConfig()
+		var keys [][]string
+		for _, s := range config.GetSubsetSelectors() {
+			keys = append(keys, s.GetKeys())
+		}
+		if want := [][]string{{"variant"}, {"variant", "y"}}; !reflect.DeepEqual(keys, want) || config.GetFallbackPolicy() != clusterv3.Cluster_LbSubsetConfig_NO_FALLBACK {
+			t.Errorf("served %t: %v, want the keys %v and no fallback", served, config, want)
+		}
+		if (out.GetType() == clusterv3.Cluster_EDS) != served {
+			t.Errorf("served %t: %v", served, out.GetType())
+		}
+		infer, _ := p.ClusterOf("infer")
+		if config := envoy.Cluster(infer, envoy.ClusterOptions{}).GetLbSubsetConfig(); config != nil {
+			t.Errorf("a cluster of one pool has %v", config)
+		}
 	}
 }

@@ -32,6 +32,7 @@ func (d *decoder) check(p *Policy) {
 	judge(p, "", whole(d.checkModels), "models", "pools")
 	judge(p, "", whole(d.checkCascade), "breaker", "store")
 	judge(p, "", whole(d.checkClusters), "envoy", "pools")
+	judge(p, "", whole(d.checkSubsets), "envoy", "pools")
 	judge(p, "", whole(d.checkWatch), "envoy")
 	judge(p, "", whole(d.checkProtection), "envoy", "pools", "queue")
 	judge(p, "", whole(d.checkXDS), "envoy", "pools", "queue", "server")

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -88,6 +90,44 @@ func (d *decoder) checkClusters(p *Policy) {
 			first[pool.Cluster] = i
 		}
 	}
+}
+
+// checkSubsets: a part of a cluster that no host belongs to answers 503.
+func (d *decoder) checkSubsets(p *Policy) {
+	for i := range p.Pools {
+		pool := &p.Pools[i]
+		k := slices.IndexFunc(p.Envoy.Clusters, func(c Cluster) bool { return c.Name == pool.Cluster })
+		if len(pool.Subset) == 0 || k < 0 || p.Envoy.Clusters[k].Endpoints == nil {
+			continue
+		}
+		if !slices.ContainsFunc(p.Envoy.Clusters[k].Endpoints.Priorities, func(s EndpointSet) bool { return s.mayHave(pool.Subset) }) {
+			d.failAt(index2("pools", i, "envoy.subset"), shownLabels(pool.Subset), fmt.Sprintf(
+				"no host of envoy.clusters[%d].endpoints can belong to it, and the pool would answer 503: say subset in one of its sets, or for each host in a file", k))
+		}
+	}
+}
+
+// mayHave reports whether hosts of the set may belong to a part of a cluster.
+// What a file will say of its hosts is not known.
+func (s *EndpointSet) mayHave(subset map[string]string) bool {
+	if s.File != "" {
+		return true
+	}
+	for k, v := range subset {
+		if is, said := s.Subset[k]; !said || is != v {
+			return false
+		}
+	}
+	return true
+}
+
+// shownLabels are labels in order, for a message.
+func shownLabels(m map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, k+": "+m[k])
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
 }
 
 // checkWatch: counters of two Envoys must not be taken for those of one.

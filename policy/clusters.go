@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -47,8 +48,12 @@ func (p *Policy) protectedClusters() []Cluster {
 			c.Name = pool.Cluster
 			clusters = append(clusters, c)
 		}
-		if !clusters[k].protocolSet {
-			clusters[k].Protocol = pool.Protocol
+		c := &clusters[k]
+		if !c.protocolSet {
+			c.Protocol = pool.Protocol
+		}
+		if len(pool.Subset) > 0 && !slices.ContainsFunc(c.Subsets, func(m map[string]string) bool { return maps.Equal(m, pool.Subset) }) {
+			c.Subsets = append(c.Subsets, pool.Subset)
 		}
 	}
 	for i := range clusters {

@@ -84,6 +84,7 @@ type Cluster struct {
 	Budget         Ratio    // retry budget; 20 %; 0 = none
 	MinRetries     int64    // min_retry_concurrency; 3
 	Endpoints      *Endpoints
+	Subsets        []map[string]string // of its pools, each once, in their order; Policy.ProtectedClusters has them
 
 	protocolSet bool // the file says it
 }
@@ -94,15 +95,25 @@ type Endpoints struct {
 	Return     time.Duration // a failed region is used again when it was well for so long; default 30s
 }
 
+// Priority is that of a set of Priorities: what it says, else its place.
+func (e *Endpoints) Priority(set int) int {
+	if p := e.Priorities[set].Priority; p != nil {
+		return *p
+	}
+	return set
+}
+
 // EndpointSet is one region's hosts, by exactly one of the sources.
 type EndpointSet struct {
-	Region string        // locality; "" = none
-	Static []string      // ip:port
-	File   string        // YAML list of host:port with optional health, weight
-	DNS    string        // host:port, looked up each Every
-	Slices string        // file with Kubernetes EndpointSlices (YAML or JSON, one or a list)
-	Port   string        // with Slices: name or number of the port
-	Every  time.Duration // of all but Static: how often it is read again; default 5s
+	Region   string            // locality; "" = none
+	Static   []string          // ip:port
+	File     string            // YAML list of host:port with optional health, weight, subset
+	DNS      string            // host:port, looked up each Every
+	Slices   string            // file with Kubernetes EndpointSlices (YAML or JSON, one or a list)
+	Port     string            // with Slices: name or number of the port
+	Every    time.Duration     // of all but Static: how often it is read again; default 5s
+	Subset   map[string]string // envoy.lb metadata of its hosts; what a File says of a host goes before it
+	Priority *int              // 0..7; nil = its place in the list
 }
 
 // Watch is what weir looks at in Envoy (B7, B8).

@@ -111,9 +111,9 @@ envoy:
       endpoints:
         priorities:
           - {region: east, static: ["10.0.0.1:80", "[fd00::1]:80"]}
-          - {region: west, slices: slices.yaml, port: http, every: 1s}
-          - {dns: "models.example:443"}
-          - {file: hosts.yaml}
+          - {region: west, slices: slices.yaml, port: http, every: 1s, subset: {v: a}, priority: 0}
+          - {dns: "models.example:443", priority: 1}
+          - {file: hosts.yaml, priority: 2}
         return: 1m
   watch:
     admin: [{node: n1, url: "http://127.0.0.1:9901"}, {node: n2, url: "unix:/run/envoy/admin.sock"}, {node: n3, url: "http://[::1]:9901/"}]
@@ -141,6 +141,7 @@ func streetPolicy(t *testing.T) *Policy {
 // password.
 func TestStreetReads(t *testing.T) {
 	p := streetPolicy(t)
+	zeroth, first, second := 0, 1, 2
 	file := func(name string) string { return filepath.Join(p.dir, name) }
 	c, e := p.Breaker.Cascade, p.Envoy
 	verify(t, []check{
@@ -154,9 +155,9 @@ func TestStreetReads(t *testing.T) {
 		{"pool", p.Pools[3].Protocol, GRPCProtocol},
 		{"endpoints", *e.Clusters[1].Endpoints, Endpoints{Return: time.Minute, Priorities: []EndpointSet{
 			{Region: "east", Static: []string{"10.0.0.1:80", "[fd00::1]:80"}},
-			{Region: "west", Slices: file("slices.yaml"), Port: "http", Every: time.Second},
-			{DNS: "models.example:443", Every: 5 * time.Second},
-			{File: file("hosts.yaml"), Every: 5 * time.Second},
+			{Region: "west", Slices: file("slices.yaml"), Port: "http", Every: time.Second, Subset: map[string]string{"v": "a"}, Priority: &zeroth},
+			{DNS: "models.example:443", Every: 5 * time.Second, Priority: &first},
+			{File: file("hosts.yaml"), Every: 5 * time.Second, Priority: &second},
 		}}},
 		{"admin", e.Watch.Admin, []EnvoyAdmin{{"n1", "http://127.0.0.1:9901"}, {"n2", "unix:/run/envoy/admin.sock"}, {"n3", "http://[::1]:9901/"}}},
 		{"watch", []any{e.Watch.Metrics, e.Watch.Every}, []any{false, 500 * time.Millisecond}},
@@ -183,7 +184,7 @@ func TestProtectedClusters(t *testing.T) {
 	p := streetPolicy(t)
 	base := Cluster{MaxConnections: 1024, MaxPending: 1024, MaxRetries: 3, Budget: 0.2, MinRetries: 3}
 	chat, c := base, base
-	chat.Name, chat.MaxRequests = "chat", 10+30+150
+	chat.Name, chat.MaxRequests, chat.Subsets = "chat", 10+30+150, []map[string]string{{"v": "a"}, {"v": "b"}}
 	c.Name, c.MaxRequests = "c", 8+150
 	g := Cluster{Name: "g", Protocol: GRPCProtocol, MaxConnections: 1024, MaxPending: 1024, MaxRequests: 500}
 	batch := base
@@ -266,6 +267,8 @@ server: {grpc: "0.0.0.0:1", tls: {cert: c, key: k, clientCA: a}}`, nil},
 		{"bus off", `server: {replicas: 2}
 store: {redis: {addresses: ["r:1"]}}
 breaker: {cascade: {bus: "off"}}`, []string{"server.replicas is 2 and breaker.cascade.bus is off"}},
+		{"cool-down of HTTP", "breaker: {coolDown: progressive, grpc: {open: 6s}}", nil},
+		{"cool-down of gRPC", "breaker: {grpc: {coolDown: progressive}}", []string{"breaker.grpc.coolDown has no effect: "}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := load(t, "w.yaml", minimal).Notes()
@@ -290,5 +293,33 @@ func TestReportOfClusters(t *testing.T) {
 	)
 	if strings.Contains(Report(Default()), "clusters of Envoy") {
 		t.Error("speaks of clusters that nobody asked for")
+	}
+}
+
+// A pool's part of a cluster whose endpoints weir serves must have a set that
+// may have hosts of it.
+func TestSubsetsOfServedEndpoints(t *testing.T) {
+	for _, c := range []struct {
+		sets string
+		ok   bool
+	}{
+		{`{file: h.yaml}`, true}, // its hosts may say it
+		{`{static: ["10.0.0.1:80"], subset: {v: a}}`, true},
+		{`{static: ["10.0.0.1:80"], subset: {v: a, zone: x}}`, true}, // more labels than are asked for
+		{`{dns: "m:80"}, {slices: s.yaml, subset: {v: a}}`, true},
+		{`{static: ["10.0.0.1:80"]}`, false},
+		{`{static: ["10.0.0.1:80"], subset: {v: b}}`, false},
+		{`{static: ["10.0.0.1:80"], subset: {}}`, false},
+		{`{static: ["10.0.0.1:80"], subset: {w: a}}`, false},
+	} {
+		_, err := Load("w.yaml", []byte(`version: 1
+identity: {issuers: [{issuer: https://id.example, audiences: [llm], jwks: {file: jwks.json}}]}
+models: [{name: m, pools: [p]}]
+pools: [{name: p, variant: fp16, seats: {requests: 4}, envoy: {cluster: c, subset: {v: a}}}]
+envoy: {clusters: [{name: c, endpoints: {priorities: [`+c.sets+`]}}]}
+`))
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "w.yaml:4:") {
+			t.Errorf("%s: %v", c.sets, err)
+		}
 	}
 }

@@ -1,10 +1,13 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -67,9 +70,12 @@ func clusterTable() codec[Cluster] {
 	)
 }
 
+// maxPriorities bounds the sets of a cluster's endpoints.
+const maxPriorities = 8
+
 func endpointsTable() codec[Endpoints] {
-	return object(
-		key("priorities", func(e *Endpoints) *[]EndpointSet { return &e.Priorities }, list(endpointSetTable(), zero[EndpointSet], 1, 8)).need(),
+	return objectThen(checkPriorities,
+		key("priorities", func(e *Endpoints) *[]EndpointSet { return &e.Priorities }, list(endpointSetTable(), zero[EndpointSet], 1, maxPriorities)).need(),
 		key("return", func(e *Endpoints) *time.Duration { return &e.Return }, duration(0, 24*time.Hour, true)),
 	)
 }
@@ -94,6 +100,8 @@ func endpointSetTable() codec[EndpointSet] {
 		key("slices", func(s *EndpointSet) *string { return &s.Slices }, fileName()),
 		key("port", func(s *EndpointSet) *string { return &s.Port }, maybe(text(1, 64), noValue)),
 		key("every", func(s *EndpointSet) *time.Duration { return &s.Every }, maybe(duration(100*time.Millisecond, 10*time.Minute, false), noValue)),
+		key("subset", func(s *EndpointSet) *map[string]string { return &s.Subset }, labels()),
+		key("priority", func(s *EndpointSet) **int { return &s.Priority }, pointer(whole(0, maxPriorities-1), zero[int])),
 	)
 	c.shape.one = endpointSources()
 	return c
@@ -115,6 +123,22 @@ func checkEndpointSet(d *decoder, n *yaml.Node, at string, _ *EndpointSet, has f
 	}
 	if has("every") && has("static") {
 		d.report(d.places[join(at, "every")], join(at, "every"), "", "is not used with static, which does not change")
+	}
+}
+
+// checkPriorities: Envoy wants them from 0 without a gap.
+func checkPriorities(d *decoder, _ *yaml.Node, at string, e *Endpoints, _ func(string) bool) {
+	var there [maxPriorities]bool
+	for i := range e.Priorities {
+		there[e.Priority(i)] = true
+	}
+	for i := range e.Priorities {
+		p := e.Priority(i)
+		if gap := slices.Index(there[:p+1], false); gap >= 0 {
+			d.failAt(index2(join(at, "priorities"), i, "priority"), strconv.Itoa(p),
+				fmt.Sprintf("leaves out priority %d: Envoy wants them from 0 without a gap", gap))
+			return
+		}
 	}
 }
 

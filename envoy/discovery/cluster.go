@@ -28,10 +28,10 @@ type Options struct {
 
 // Problem is a source whose last reading failed.
 type Problem struct {
-	Priority int
-	Source   string // "file NAME", "dns NAME", "slices NAME"
-	Err      error
-	Since    time.Time // of the first failure in a row
+	Set    int    // its place in the policy's priorities
+	Source string // "file NAME", "dns NAME", "slices NAME"
+	Err    error
+	Since  time.Time // of the first failure in a row
 }
 
 // Cluster follows the sources of one cluster's endpoints. Safe for concurrent
@@ -47,7 +47,7 @@ type Cluster struct {
 	problems map[int]Problem
 }
 
-// source is one priority's place.
+// source is what one set is read from.
 type source struct {
 	set  policy.EndpointSet
 	name string
@@ -57,7 +57,11 @@ type source struct {
 // New makes the follower of a cluster's endpoints. Static hosts are known at
 // once; the others when Run, or Read, has read them.
 func New(e *policy.Endpoints, o Options) (*Cluster, error) {
-	c := &Cluster{changed: o.Changed, ledger: newLedger(len(e.Priorities)), problems: make(map[int]Problem)}
+	sets := make([]set, len(e.Priorities))
+	for i := range sets {
+		sets[i] = set{priority: e.Priority(i), region: e.Priorities[i].Region, subset: SubsetOf(e.Priorities[i].Subset)}
+	}
+	c := &Cluster{changed: o.Changed, ledger: newLedger(sets), problems: make(map[int]Problem)}
 	if c.changed == nil {
 		c.changed = func() {}
 	}
@@ -66,18 +70,18 @@ func New(e *policy.Endpoints, o Options) (*Cluster, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		}
 	}
-	for p := range e.Priorities {
-		s, err := newSource(&e.Priorities[p], o)
+	for i := range e.Priorities {
+		s, err := newSource(&e.Priorities[i], o)
 		if err != nil {
-			return nil, fmt.Errorf("priorities[%d]: %w", p, err)
+			return nil, fmt.Errorf("priorities[%d]: %w", i, err)
 		}
 		c.sources = append(c.sources, s)
 		if s.read == nil {
 			list, err := static(s.set.Static)
 			if err != nil {
-				return nil, fmt.Errorf("priorities[%d]: %w", p, err)
+				return nil, fmt.Errorf("priorities[%d]: %w", i, err)
 			}
-			c.ledger.put(p, s.set.Region, list)
+			c.ledger.put(i, list)
 		}
 	}
 	c.publish()
@@ -148,21 +152,21 @@ func lookup(ctx context.Context, resolve func(context.Context, string) ([]netip.
 // ends. It has no goroutine left when it returns. Call it once.
 func (c *Cluster) Run(ctx context.Context) {
 	var group sync.WaitGroup
-	for p := range c.sources {
-		if c.sources[p].read != nil {
-			group.Go(func() { c.poll(ctx, p) })
+	for i := range c.sources {
+		if c.sources[i].read != nil {
+			group.Go(func() { c.poll(ctx, i) })
 		}
 	}
 	group.Wait()
 }
 
-func (c *Cluster) poll(ctx context.Context, priority int) {
-	every := cmp.Or(c.sources[priority].set.Every, 5*time.Second)
+func (c *Cluster) poll(ctx context.Context, set int) {
+	every := cmp.Or(c.sources[set].set.Every, 5*time.Second)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		within, stop := context.WithTimeout(ctx, min(every, 5*time.Second))
-		c.readOne(within, priority)
+		c.readOne(within, set)
 		stop()
 		select {
 		case <-ctx.Done():
@@ -175,22 +179,22 @@ func (c *Cluster) poll(ctx context.Context, priority int) {
 // Read reads all sources once, one after the other, such as before serving
 // begins.
 func (c *Cluster) Read(ctx context.Context) {
-	for p := range c.sources {
-		if c.sources[p].read != nil {
-			c.readOne(ctx, p)
+	for i := range c.sources {
+		if c.sources[i].read != nil {
+			c.readOne(ctx, i)
 		}
 	}
 }
 
-func (c *Cluster) readOne(ctx context.Context, priority int) {
-	s := &c.sources[priority]
+func (c *Cluster) readOne(ctx context.Context, set int) {
+	s := &c.sources[set]
 	list, err := s.read(ctx)
-	if c.take(ctx, priority, s, list, err) {
+	if c.take(ctx, set, s, list, err) {
 		c.changed()
 	}
 }
 
-func (c *Cluster) take(ctx context.Context, priority int, s *source, list []Endpoint, err error) bool {
+func (c *Cluster) take(ctx context.Context, set int, s *source, list []Endpoint, err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
@@ -198,16 +202,16 @@ func (c *Cluster) take(ctx context.Context, priority int, s *source, list []Endp
 			return false // we stopped it
 		}
 		c.failed.Add(1)
-		was, again := c.problems[priority]
+		was, again := c.problems[set]
 		if !again {
-			was = Problem{Priority: priority, Source: s.name, Since: time.Now()}
+			was = Problem{Set: set, Source: s.name, Since: time.Now()}
 		}
 		was.Err = err
-		c.problems[priority] = was
+		c.problems[set] = was
 		return false
 	}
-	delete(c.problems, priority)
-	if !c.ledger.put(priority, s.set.Region, list) {
+	delete(c.problems, set)
+	if !c.ledger.put(set, list) {
 		return false
 	}
 	c.publish()
@@ -225,7 +229,7 @@ func (c *Cluster) View() View { return *c.view.Load() }
 // Failures counts readings that failed.
 func (c *Cluster) Failures() uint64 { return c.failed.Load() }
 
-// Problems are the sources whose last reading failed, by priority. Their last
+// Problems are the sources whose last reading failed, in their order. Their last
 // good list stays in the view.
 func (c *Cluster) Problems() []Problem {
 	c.mu.Lock()
@@ -234,6 +238,6 @@ func (c *Cluster) Problems() []Problem {
 	for _, p := range c.problems {
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b Problem) int { return a.Priority - b.Priority })
+	slices.SortFunc(out, func(a, b Problem) int { return a.Set - b.Set })
 	return out
 }

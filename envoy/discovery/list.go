@@ -12,7 +12,7 @@ import (
 )
 
 // parseList reads a file of endpoints: a YAML list whose items are ip:port or
-// a map of address, health and weight. An error names file and line. An empty
+// a map of address, health, weight and subset. An error names file and line. An empty
 // file is an error (it is what a writer that died leaves); no endpoints are
 // said by [].
 func parseList(file string, data []byte) ([]Endpoint, error) {
@@ -25,7 +25,7 @@ func parseList(file string, data []byte) ([]Endpoint, error) {
 	}
 	root := docs[0]
 	if root.Kind != yaml.SequenceNode {
-		return nil, at(file, root, "must be a list of ip:port, with health and weight where wanted; [] says that there are none")
+		return nil, at(file, root, "must be a list of ip:port, with health, weight and subset where wanted; [] says that there are none")
 	}
 	if n := len(root.Content); n > maxEndpoints {
 		return nil, at(file, root, fmt.Sprintf("must have at most %d endpoints (got %d)", maxEndpoints, n))
@@ -81,7 +81,7 @@ func item(n *yaml.Node) (Endpoint, error) {
 		return e, setAddress(&e, n)
 	case yaml.MappingNode:
 	default:
-		return e, lineError(n, "must be ip:port or a map of address, health and weight")
+		return e, lineError(n, "must be ip:port or a map of address, health, weight and subset")
 	}
 	seen := make(map[string]bool)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -116,8 +116,14 @@ func setField(e *Endpoint, key, value *yaml.Node) error {
 			return lineError(value, fmt.Sprintf("weight must be a whole number from 1 to %d (got %q)", maxWeight, value.Value))
 		}
 		e.Weight = uint32(w)
+	case "subset":
+		s, err := readSubset(value)
+		if err != nil {
+			return err
+		}
+		e.Subset = s
 	default:
-		return lineError(key, fmt.Sprintf("%q is no key: the keys are address, health and weight", key.Value))
+		return lineError(key, fmt.Sprintf("%q is no key: the keys are address, health, weight and subset", key.Value))
 	}
 	return nil
 }

@@ -58,6 +58,7 @@ type Endpoint struct {
 	Zone     string // of the EndpointSlice; "" = none
 	Weight   uint32 // 1..128; 0 = not said, which is 1
 	Health   Health
+	Subset   Subset // what pools that share a cluster choose it by
 }
 
 // View is what is known of one cluster's endpoints. The zero value knows
@@ -65,7 +66,7 @@ type Endpoint struct {
 type View struct {
 	Version   uint64     // grows with each change; 0 = nothing was read
 	Endpoints []Endpoint // by priority, region, zone, address
-	Unread    []int      // priorities whose source was never read: nothing is known of their hosts
+	Unread    []int      // priorities of which a source was never read: not all of their hosts are known
 }
 
 // The bounds of one source.
@@ -91,54 +92,69 @@ func Order(a, b Endpoint) int {
 // ledger puts the lists of a cluster's sources together. Not safe for
 // concurrent use.
 type ledger struct {
-	lists [][]Endpoint // by priority
-	read  []bool
-	view  View
+	sets []set
+	view View
 }
 
-func newLedger(priorities int) *ledger {
-	l := &ledger{lists: make([][]Endpoint, priorities), read: make([]bool, priorities)}
+// set is the place of one source.
+type set struct {
+	priority int
+	region   string
+	subset   Subset
+	read     bool
+	list     []Endpoint
+}
+
+func newLedger(sets []set) *ledger {
+	l := &ledger{sets: sets}
 	l.view.Unread = l.unread()
 	return l
 }
 
 // put takes a source's list and reports whether the view changed. The list
 // is not kept.
-func (l *ledger) put(priority int, region string, list []Endpoint) bool {
+func (l *ledger) put(i int, list []Endpoint) bool {
+	s := &l.sets[i]
 	own := slices.Clone(list)
-	for i := range own {
-		own[i].Priority, own[i].Region = priority, region
+	for j := range own {
+		e := &own[j]
+		e.Priority, e.Region, e.Subset = s.priority, s.region, s.subset.with(e.Subset)
 	}
 	slices.SortFunc(own, Order)
-	if l.read[priority] && slices.Equal(own, l.lists[priority]) {
+	if s.read && slices.Equal(own, s.list) {
 		return false
 	}
-	l.lists[priority], l.read[priority] = own, true
+	s.list, s.read = own, true
 	l.view = View{Version: l.view.Version + 1, Endpoints: l.merge(), Unread: l.unread()}
 	return true
 }
 
-// merge keeps an address under the first priority that has it.
+// merge keeps an address under the first priority, and there the first set,
+// that has it.
 func (l *ledger) merge() []Endpoint {
 	var all []Endpoint
-	seen := make(map[netip.AddrPort]bool)
-	for _, list := range l.lists {
-		for _, e := range list {
-			if !seen[e.Address] {
-				seen[e.Address] = true
-				all = append(all, e)
-			}
-		}
+	for i := range l.sets {
+		all = append(all, l.sets[i].list...)
 	}
+	slices.SortStableFunc(all, func(a, b Endpoint) int { return a.Priority - b.Priority })
+	seen := make(map[netip.AddrPort]bool, len(all))
+	all = slices.DeleteFunc(all, func(e Endpoint) bool {
+		was := seen[e.Address]
+		seen[e.Address] = true
+		return was
+	})
+	slices.SortFunc(all, Order)
 	return all
 }
 
+// unread are the priorities of which a set was never read, in order.
 func (l *ledger) unread() []int {
 	var out []int
-	for p, read := range l.read {
-		if !read {
-			out = append(out, p)
+	for i := range l.sets {
+		if !l.sets[i].read {
+			out = append(out, l.sets[i].priority)
 		}
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }

@@ -44,6 +44,7 @@ func (a *assignment) build() *endpointv3.ClusterLoadAssignment {
 			DropPercentage: &typev3.FractionalPercent{Numerator: uint32(a.drop), Denominator: typev3.FractionalPercent_HUNDRED},
 		}}}
 	}
+	parts := make(map[discovery.Subset]*structpb.Struct)
 	var group *endpointv3.LocalityLbEndpoints
 	var last *discovery.Endpoint
 	for i := range a.endpoints {
@@ -56,14 +57,34 @@ func (a *assignment) build() *endpointv3.ClusterLoadAssignment {
 			cla.Endpoints = append(cla.Endpoints, group)
 		}
 		last = e
-		group.LbEndpoints = append(group.LbEndpoints, host(e.Address, e.Weight, a.healthOf(e)))
+		one := host(e.Address, e.Weight, a.healthOf(e))
+		if e.Subset != "" {
+			one.Metadata = labelled(parts, e.Subset)
+		}
+		group.LbEndpoints = append(group.LbEndpoints, one)
 	}
 	if a.seq != "" && len(cla.Endpoints) > 0 {
-		cla.Endpoints[0].LbEndpoints[0].Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
-			"weir": {Fields: map[string]*structpb.Value{"seq": structpb.NewStringValue(a.seq)}},
-		}}
+		first := cla.Endpoints[0].LbEndpoints[0]
+		if first.Metadata == nil {
+			first.Metadata = &corev3.Metadata{FilterMetadata: make(map[string]*structpb.Struct)}
+		}
+		first.Metadata.FilterMetadata["weir"] = &structpb.Struct{Fields: map[string]*structpb.Value{"seq": structpb.NewStringValue(a.seq)}}
 	}
 	return cla
+}
+
+// labelled is the metadata of a host of a subset. Hosts of one share its
+// labels, which nobody changes.
+func labelled(parts map[discovery.Subset]*structpb.Struct, s discovery.Subset) *corev3.Metadata {
+	part := parts[s]
+	if part == nil {
+		part = &structpb.Struct{Fields: make(map[string]*structpb.Value)}
+		for k, v := range s.Labels() {
+			part.Fields[k] = structpb.NewStringValue(v)
+		}
+		parts[s] = part
+	}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb": part}}
 }
 
 func host(address netip.AddrPort, weight uint32, h protect.Health) *endpointv3.LbEndpoint {

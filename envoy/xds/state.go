@@ -52,6 +52,7 @@ type stateEndpoint struct {
 	Zone     string         `json:"zone,omitempty"`
 	Weight   uint32         `json:"weight,omitempty"`
 	Health   string         `json:"health,omitempty"`
+	Subset   string         `json:"subset,omitempty"`
 }
 
 // save is the state of the book, in order of names.
@@ -68,7 +69,7 @@ func (b *book) save(now time.Time) *state {
 			}
 		}
 		for _, e := range r.merge(r.view) {
-			se := stateEndpoint{Address: e.Address, Priority: e.Priority, Region: e.Region, Zone: e.Zone, Weight: e.Weight}
+			se := stateEndpoint{Address: e.Address, Priority: e.Priority, Region: e.Region, Zone: e.Zone, Weight: e.Weight, Subset: string(e.Subset)}
 			if e.Health != discovery.Healthy {
 				se.Health = e.Health.String()
 			}
@@ -119,7 +120,11 @@ func (c *stateCluster) record() (*record, error) {
 		if !e.Address.IsValid() || e.Priority < 0 || e.Priority > 127 {
 			return nil, fmt.Errorf("endpoint %v: priority must be from 0 to 127 (got %d), the address ip:port", e.Address, e.Priority)
 		}
-		r.before = append(r.before, discovery.Endpoint{Address: e.Address, Priority: e.Priority, Region: e.Region, Zone: e.Zone, Weight: e.Weight, Health: h})
+		subset, err := discovery.ParseSubset(e.Subset)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %v: subset %w", e.Address, err)
+		}
+		r.before = append(r.before, discovery.Endpoint{Address: e.Address, Priority: e.Priority, Region: e.Region, Zone: e.Zone, Weight: e.Weight, Health: h, Subset: subset})
 		for len(r.outages) <= e.Priority {
 			r.outages = append(r.outages, outage{})
 		}

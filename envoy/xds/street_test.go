@@ -44,7 +44,16 @@ func apiSource(api string) tree {
 		"cluster_name": "weir", "retry_policy": tree{"retry_back_off": tree{"base_interval": "0.2s", "max_interval": "1s"}}}}}}
 }
 
-// bootstrap is an Envoy that routes by the header x-to to cluster m or o.
+// part is a route to those hosts of cluster m that have a variant.
+func part(variant string) tree {
+	return tree{
+		"match": tree{"prefix": "/" + variant},
+		"route": tree{"cluster": "m", "metadata_match": tree{"filter_metadata": tree{"envoy.lb": tree{"variant": variant}}}},
+	}
+}
+
+// bootstrap is an Envoy that routes everything to cluster m, and /VARIANT to a
+// part of it.
 func bootstrap(dir, weir, id, api string) tree {
 	own := api
 	static := []any{tree{
@@ -66,6 +75,7 @@ func bootstrap(dir, weir, id, api string) tree {
 		})
 	}
 	route := tree{"route_config": tree{"virtual_hosts": []any{tree{"name": "v", "domains": []any{"*"}, "routes": []any{
+		part("fp16"), part("int8"), part("fp8"),
 		tree{"match": tree{"prefix": "/"}, "route": tree{"cluster": "m"}},
 	}}}, "validate_clusters": false}}
 	hcm := tree{
@@ -139,9 +149,12 @@ func (w *street) get(url string, into any) {
 }
 
 // call is one request through Envoy: its status, and its body.
-func (w *street) call() (int, string) {
+func (w *street) call() (int, string) { return w.part("") }
+
+// part is a request for hosts of a variant; "" = of any.
+func (w *street) part(variant string) (int, string) {
 	w.t.Helper()
-	res, err := w.client.Get("http://" + w.envoy.Addr + "/")
+	res, err := w.client.Get("http://" + w.envoy.Addr + "/" + variant)
 	if err != nil {
 		w.t.Fatal(err)
 	}
