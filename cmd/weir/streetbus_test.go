@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,6 +123,45 @@ func TestStreetBusAwayAtTheStart(t *testing.T) {
 		time.Sleep(joinFor + 3*clockEvery)
 		if s := b.pool("chat").View; s.State != breaker.Hard || s.Cause != breaker.ByRestore {
 			t.Errorf("chat is %v by %v", s.State, s.Cause)
+		}
+	})
+}
+
+// stutter is a bus that loses what is published while it does, and says so.
+type stutter struct {
+	breaker.Bus
+	on atomic.Bool
+}
+
+func (b *stutter) Publish(ctx context.Context, o breaker.Opinion) error {
+	if b.on.Load() {
+		return errors.New("lost")
+	}
+	return b.Bus.Publish(ctx, o)
+}
+
+// TestStreetSaysAgain: a word that was not delivered is said again soon, not
+// with the next renewal; the pauses grow and end.
+func TestStreetSaysAgain(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		bus := &stutter{Bus: board.Join()}
+		a, b := newReplicaOn(t, "a", p, bus), newReplica(t, "b", p, &board)
+		defer a.end()
+		defer b.end()
+		time.Sleep(time.Second)
+		bus.on.Store(true)
+		a.ends("chat", 20, true)
+		time.Sleep(250 * time.Millisecond)
+		bus.on.Store(false)
+		time.Sleep(500 * time.Millisecond)
+		if !b.pool("chat").Sheds {
+			t.Error("b does not know half a second after the bus carries words again")
+		}
+		up, _, stats := a.speaker.state(time.Now())
+		if !up || stats.failed == 0 || stats.failed > 6 || stats.losses != 1 {
+			t.Errorf("up %v, %+v", up, stats)
 		}
 	})
 }

@@ -132,20 +132,20 @@ func TestStreetProtects(t *testing.T) {
 func TestStreetTellsUnwellEndpoints(t *testing.T) {
 	p := readPolicy(t, streetPolicy+`envoy:
   xds: {}
-  clusters: [{name: c, endpoints: {priorities: [{static: ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]}]}}]
+  clusters: [{name: g, endpoints: {priorities: [{static: ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"]}]}}]
 `)
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplica(t, "a", p, nil)
 		defer r.end()
 		r.mu.Lock()
-		r.unwell["chat"] = []string{"10.0.0.2:80"}
+		r.unwell["infer"] = []string{"10.0.0.2:80"}
 		r.mu.Unlock()
 		time.Sleep(2 * protectEvery)
-		if h := (*r.told.Load())["c"].Health; len(h) != 1 || h["10.0.0.2:80"].String() != "unhealthy" {
+		if h := (*r.told.Load())["g"].Health; len(h) != 1 || h["10.0.0.2:80"].String() != "unhealthy" {
 			t.Errorf("health %v", h)
 		}
 		v := r.clusters()
-		if len(v) != 2 || len(v[0].Endpoints) != 3 || v[0].Endpoints[1].Health != "unhealthy" || v[0].Endpoints[0].Health != "healthy" {
+		if len(v) != 2 || len(v[1].Endpoints) != 3 || v[1].Endpoints[1].Health != "unhealthy" || v[1].Endpoints[0].Health != "healthy" {
 			t.Errorf("the picture is %+v", v)
 		}
 	})
@@ -157,7 +157,7 @@ func TestStreetTellsUnwellEndpoints(t *testing.T) {
 func TestStreetKeepsEndpoints(t *testing.T) {
 	dir := t.TempDir()
 	text := func(source string) string {
-		return streetPolicy + "envoy: {xds: {}, clusters: [{name: c, endpoints: {priorities: [{" + source + ", every: 1s}]}}]}\n"
+		return streetPolicy + "envoy: {xds: {}, clusters: [{name: g, endpoints: {priorities: [{" + source + ", every: 1s}]}}]}\n"
 	}
 	first := readPolicy(t, text(`file: `+filepath.Join(dir, "a.yaml")))
 	second := readPolicy(t, text(`file: `+filepath.Join(dir, "b.yaml")))
@@ -165,7 +165,7 @@ func TestStreetKeepsEndpoints(t *testing.T) {
 		r := newReplica(t, "a", first, nil)
 		defer r.end()
 		hosts := func() (out []string) {
-			for _, e := range r.points.views()["c"].Endpoints {
+			for _, e := range r.points.views()["g"].Endpoints {
 				out = append(out, e.Address.String())
 			}
 			return out
@@ -198,8 +198,8 @@ func TestStreetKeepsEndpoints(t *testing.T) {
 		if got := fmt.Sprint(hosts()); got != "[10.0.0.2:80]" {
 			t.Errorf("when it is: %s", got)
 		}
-		if r.log.count("endpoints are read again") != 2 {
-			t.Error("it is not said that the sources are well")
+		if lost, back := r.log.count("endpoints cannot be read"), r.log.count("endpoints are read again"); lost != 2 || back != 2 {
+			t.Errorf("of two troubles it was said %d times that they began, %d that they ended", lost, back)
 		}
 	})
 }
