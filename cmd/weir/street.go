@@ -28,6 +28,7 @@ import (
 // How often the street looks by itself.
 const (
 	clockEvery   = 100 * time.Millisecond // breakers' time, words to other replicas
+	breath       = 10 * time.Millisecond  // between two rounds of the clock, at least
 	stormEvery   = 200 * time.Millisecond // readings, as often as there are new ones
 	sweepEvery   = time.Second            // of words that are over
 	protectEvery = 250 * time.Millisecond // what Envoys are told
@@ -240,6 +241,7 @@ func (s *street) clock(ctx context.Context) {
 	defer tick.Stop()
 	seq := uint64(0)
 	for {
+		begun := time.Now()
 		news, more := s.o.Journal.Since(seq)
 		for i := range news {
 			if i == 0 && news[0].Seq > seq+1 {
@@ -258,9 +260,24 @@ func (s *street) clock(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-more:
+			rest(ctx, breath-time.Since(begun))
 		case <-tick.C:
 			s.advance(time.Now())
 		}
+	}
+}
+
+// rest waits, so that thousands of transitions are told in some rounds and not
+// in one each.
+func rest(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 

@@ -101,10 +101,10 @@ func TestStreetProtects(t *testing.T) {
 			t.Fatalf("told something with nothing wrong")
 		}
 		r.ends("chat", 40, true)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 		s := (*r.told.Load())["c"]
 		if s.MaxRetries == nil || *s.MaxRetries != 0 || s.MinRetries == nil || *s.MinRetries != 0 {
-			t.Fatalf("10 ms after a breaker opened, its cluster is told %+v", s)
+			t.Fatalf("20 ms after a breaker opened, its cluster is told %+v", s)
 		}
 		if g := (*r.told.Load())["g"]; len(g.Because) > 0 {
 			t.Errorf("the other cluster is told %+v", g)
