@@ -11,6 +11,9 @@ func streetNotes(p *Policy) []string {
 	if p.Server.Replicas > 1 && p.Breaker.Cascade.Bus == BusOff {
 		notes = append(notes, fmt.Sprintf("server.replicas is %d and breaker.cascade.bus is off: each weir learns of an open breaker by itself", p.Server.Replicas))
 	}
+	if p.Breaker.GRPC != nil && p.Breaker.GRPC.Progressive {
+		notes = append(notes, "breaker.grpc.coolDown has no effect: the progressive cool-down is for HTTP pools, breakers of gRPC pools open for breaker.grpc.open each time")
+	}
 	protection := &p.Envoy.Protection
 	if p.Envoy.XDS == nil {
 		if protection.HardDrop > 0 && !protection.Off { // softDrop is no more

@@ -106,7 +106,7 @@ type Breaker struct {
 	DynamicLiteral   bool          // B4 without max(0, ...): thresholds also tighten below the usual load
 	Off              bool          // "disabled" in the file
 
-	GRPC    *Breaker      // what pools that speak gRPC have instead, its Tenant and Cascade empty; nil = the same, without Progressive
+	GRPC    *Breaker      // what pools that speak gRPC have instead, its Tenant and Cascade empty; nil = the same, without Progressive, which has no effect there
 	Tenant  TenantBreaker // B5, T2
 	Cascade Cascade       // B3
 }
@@ -118,7 +118,7 @@ func (p *Policy) BreakerOf(protocol Protocol) Breaker {
 	if protocol != GRPCProtocol {
 		return b
 	}
-	b.Progressive = false // B5 is for HTTP pools, unless grpc says it too
+	b.Progressive = false // B5 is for HTTP pools
 	if p.Breaker.GRPC != nil {
 		b = *p.Breaker.GRPC
 		b.Tenant, b.Cascade = p.Breaker.Tenant, p.Breaker.Cascade
