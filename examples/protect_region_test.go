@@ -14,10 +14,13 @@ import (
 
 // TestProtectRegionDead (G2): all hosts of region a die under load: within
 // three seconds region b answers, and nothing fails any more; when they live
-// again the calls go home.
+// again the calls go home, not before endpoints.return.
 func TestProtectRegionDead(t *testing.T) {
+	const hold = 4 * time.Second // Envoy's own health checks take two
 	envoytest.EachEnvoy(t, func(t *testing.T, b envoytest.Binary) {
-		s := newStreet(t, b, streetSetup{work: 20 * time.Millisecond, far: 2})
+		s := newStreet(t, b, streetSetup{work: 20 * time.Millisecond, far: 2, policy: func(tree envoytest.Tree) {
+			examples.Set(tree, hold.String(), "envoy", "clusters", 1, "endpoints", "return")
+		}})
 		load := s.infers(t, 100)
 		s.wait(time.Second)
 		at := time.Now()
@@ -37,10 +40,15 @@ func TestProtectRegionDead(t *testing.T) {
 			h.start()
 		}
 		back := time.Now()
-		envoytest.Eventually(t, 10*time.Second, "region a is used again", func() bool {
+		near := func() int {
 			by := hostsOf(load.since(back))
-			return by["a1"]+by["a2"]+by["a3"] > 20
-		})
+			return by["a1"] + by["a2"] + by["a3"]
+		}
+		s.wait(hold - 300*time.Millisecond)
+		if n := near(); n > 0 {
+			t.Errorf("%d calls go to region a before endpoints.return", n)
+		}
+		envoytest.Eventually(t, 5*time.Second, "region a is used again", func() bool { return near() > 20 })
 		t.Logf("region a answers %v after it lives again; %v", time.Since(back).Round(time.Millisecond), tally(load.end()))
 		if bad := failures(load.since(back)); len(bad) > 0 {
 			t.Errorf("the way back cost %d calls: %v", len(bad), tally(bad))

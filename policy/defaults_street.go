@@ -30,7 +30,9 @@ func defaultCluster() Cluster {
 	return Cluster{MaxConnections: 1024, MaxPending: 1024, MaxRetries: 3, Budget: 0.2, MinRetries: 3}
 }
 
-func defaultEndpoints() Endpoints { return Endpoints{Return: 30 * time.Second} }
+func defaultEndpoints() Endpoints {
+	return Endpoints{Return: 30 * time.Second, Heartbeat: 500 * time.Millisecond}
+}
 
 // complete says how often a source is read again.
 func (e *Endpoints) complete() {

@@ -82,7 +82,8 @@ func defaultsByPath(t *testing.T) map[string]string {
 	pool = Pool{Adaptive: &Adaptive{}}
 	pool.complete()
 	collect("pools[].seats.adaptive", adaptiveTable().write(e, pool.Adaptive))
-	cluster, endpoints := defaultCluster(), Endpoints{Return: defaultEndpoints().Return, Priorities: []EndpointSet{{DNS: "x:1"}}}
+	cluster, endpoints := defaultCluster(), defaultEndpoints()
+	endpoints.Priorities = []EndpointSet{{DNS: "x:1"}}
 	endpoints.complete()
 	collect("envoy.clusters[]", clusterTable().write(e, &cluster))
 	collect("envoy.clusters[].endpoints", endpointsTable().write(e, &endpoints))

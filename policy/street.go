@@ -93,6 +93,7 @@ type Cluster struct {
 type Endpoints struct {
 	Priorities []EndpointSet // 1..8
 	Return     time.Duration // a failed region is used again when it was well for so long; default 30s
+	Heartbeat  time.Duration // of each host, where there are several regions; default 500ms; 0 = none
 }
 
 // Priority is that of a set of Priorities: what it says, else its place.

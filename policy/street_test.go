@@ -153,7 +153,7 @@ func TestStreetReads(t *testing.T) {
 		{"tenant", p.Breaker.Tenant, TenantBreaker{On: true, Soft: 0.3, Hard: 0.5, MinRequests: 20, CoolDown: CoolDown{time.Minute, 10 * time.Minute, 2}, Max: 50}},
 		{"retry", p.Retry, RetryControl{Off: true, Base: 50 * time.Millisecond, Factor: 1, Max: time.Second, Storm: 3}},
 		{"pool", p.Pools[3].Protocol, GRPCProtocol},
-		{"endpoints", *e.Clusters[1].Endpoints, Endpoints{Return: time.Minute, Priorities: []EndpointSet{
+		{"endpoints", *e.Clusters[1].Endpoints, Endpoints{Return: time.Minute, Heartbeat: 500 * time.Millisecond, Priorities: []EndpointSet{
 			{Region: "east", Static: []string{"10.0.0.1:80", "[fd00::1]:80"}},
 			{Region: "west", Slices: file("slices.yaml"), Port: "http", Every: time.Second, Subset: map[string]string{"v": "a"}, Priority: &zeroth},
 			{DNS: "models.example:443", Every: 5 * time.Second, Priority: &first},

@@ -77,6 +77,7 @@ func endpointsTable() codec[Endpoints] {
 	return objectThen(checkPriorities,
 		key("priorities", func(e *Endpoints) *[]EndpointSet { return &e.Priorities }, list(endpointSetTable(), zero[EndpointSet], 1, maxPriorities)).need(),
 		key("return", func(e *Endpoints) *time.Duration { return &e.Return }, duration(0, 24*time.Hour, true)),
+		key("heartbeat", func(e *Endpoints) *time.Duration { return &e.Heartbeat }, duration(100*time.Millisecond, time.Minute, true)),
 	)
 }
 

@@ -43,7 +43,7 @@ func (p *points) configure(pol *policy.Policy) error {
 			continue
 		}
 		old := p.kept[c.Name]
-		if old != nil && reflect.DeepEqual(old.from.Priorities, c.Endpoints.Priorities) {
+		if old != nil && old.from.Heartbeat == c.Endpoints.Heartbeat && reflect.DeepEqual(old.from.Priorities, c.Endpoints.Priorities) {
 			next[c.Name] = old
 			continue
 		}

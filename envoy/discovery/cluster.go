@@ -24,6 +24,9 @@ type Options struct {
 	// Changed is called, from Run's goroutines, after each change of the view;
 	// nil is nobody. It must not block.
 	Changed func()
+	// Connect is one heartbeat of a host; nil is a TCP connection that comes
+	// about. Its context ends after the interval, at most 1 s.
+	Connect func(ctx context.Context, host netip.AddrPort) error
 }
 
 // Problem is a source whose last reading failed.
@@ -41,9 +44,13 @@ type Cluster struct {
 	changed func()
 	view    atomic.Pointer[View]
 	failed  atomic.Uint64
+	every   time.Duration // of heartbeats; 0 = none
+	connect func(ctx context.Context, host netip.AddrPort) error
 
 	mu       sync.Mutex
 	ledger   *ledger
+	beats    beats
+	judged   uint64 // changes by heartbeats
 	problems map[int]Problem
 }
 
@@ -61,7 +68,13 @@ func New(e *policy.Endpoints, o Options) (*Cluster, error) {
 	for i := range sets {
 		sets[i] = set{priority: e.Priority(i), region: e.Priorities[i].Region, subset: SubsetOf(e.Priorities[i].Subset)}
 	}
-	c := &Cluster{changed: o.Changed, ledger: newLedger(sets), problems: make(map[int]Problem)}
+	c := &Cluster{changed: o.Changed, connect: o.Connect, ledger: newLedger(sets), problems: make(map[int]Problem)}
+	if slices.ContainsFunc(sets, func(s set) bool { return s.priority != sets[0].priority }) {
+		c.every = e.Heartbeat
+	}
+	if c.connect == nil {
+		c.connect = connect
+	}
 	if c.changed == nil {
 		c.changed = func() {}
 	}
@@ -148,10 +161,14 @@ func lookup(ctx context.Context, resolve func(context.Context, string) ([]netip.
 	return list, nil
 }
 
-// Run reads each source at once and then at its interval, until the context
-// ends. It has no goroutine left when it returns. Call it once.
+// Run reads each source at once and then at its interval, and asks hosts for
+// heartbeats, until the context ends. It has no goroutine left when it returns.
+// Call it once.
 func (c *Cluster) Run(ctx context.Context) {
 	var group sync.WaitGroup
+	if c.every > 0 {
+		group.Go(func() { c.beat(ctx, c.every) })
+	}
 	for i := range c.sources {
 		if c.sources[i].read != nil {
 			group.Go(func() { c.poll(ctx, i) })
@@ -220,6 +237,8 @@ func (c *Cluster) take(ctx context.Context, set int, s *source, list []Endpoint,
 
 func (c *Cluster) publish() {
 	v := c.ledger.view
+	v.Version += c.judged
+	v.Endpoints = c.beats.judge(v.Endpoints)
 	c.view.Store(&v)
 }
 

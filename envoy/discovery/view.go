@@ -1,5 +1,7 @@
 // Package discovery knows where a cluster's endpoints are (G2): from the
-// policy, from a file, from DNS, or from a file with Kubernetes EndpointSlices.
+// policy, from a file, from DNS, or from a file with Kubernetes EndpointSlices;
+// and, where there is another region to go to, whether they live: who misses
+// three heartbeats, TCP connects, in a row is degraded until one succeeds.
 //
 // Sources: discovery.k8s.io/v1 EndpointSlice (conditions, ports, zone);
 // envoy.config.endpoint.v3 (an endpoint is an IP address, priorities are
@@ -9,10 +11,12 @@
 // cluster with equal Version are equal. What cannot be read (a broken file, a
 // name that does not resolve) leaves the last good list of its source as it
 // is; an endpoint is lost only where a source says so. An address stands once
-// in a View, under the first priority that has it.
+// in a View, under the first priority that has it. Heartbeats make a host worse,
+// never better, than its source says, and say nothing where nobody answers.
 //
 // Reading text is pure (parseList, parseSlices), and so is putting lists
-// together (ledger); Cluster is the shell that polls.
+// together (ledger) and counting heartbeats (beats); Cluster is the shell that
+// polls.
 package discovery
 
 import (
