@@ -99,7 +99,7 @@ http_filters:
   typed_config:
     "@type": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz
     transport_api_version: V3
-    grpc_service: {envoy_grpc: {cluster_name: weir}, timeout: 0.5s}
+    grpc_service: {envoy_grpc: {cluster_name: weir}, timeout: 0.5s, retry_policy: {retry_on: "connect-failure,refused-stream,reset", num_retries: 4, retry_back_off: {base_interval: 0.025s, max_interval: 0.5s}, retry_host_predicate: [{name: envoy.retry_host_predicates.previous_hosts, typed_config: {"@type": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate}}], host_selection_retry_max_attempts: 5}}
     failure_mode_allow: false
     status_on_error: {code: ServiceUnavailable}
     validate_mutations: true
@@ -112,7 +112,7 @@ http_filters:
 - name: envoy.filters.http.ext_proc
   typed_config:
     "@type": type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor
-    grpc_service: {envoy_grpc: {cluster_name: weir, retry_policy: {retry_on: "connect-failure,refused-stream,reset", num_retries: 4, retry_back_off: {base_interval: 0.1s, max_interval: 0.4s}}}}
+    grpc_service: {envoy_grpc: {cluster_name: weir}, retry_policy: {retry_on: "connect-failure,refused-stream,reset", num_retries: 4, retry_back_off: {base_interval: 0.1s, max_interval: 0.4s}, retry_host_predicate: [{name: envoy.retry_host_predicates.previous_hosts, typed_config: {"@type": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate}}], host_selection_retry_max_attempts: 5}}
     failure_mode_allow: false
     status_on_error: {code: ServiceUnavailable}
     message_timeout: {{.Message}}

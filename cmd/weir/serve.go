@@ -85,10 +85,15 @@ func serve(ctx context.Context, config string) error {
 	return nil
 }
 
-// drain ends the house politely. In order: not ready;
-// everybody who waits gets 503 with a hint; GOAWAY; the streams of Envoys to the
-// control plane end, and they keep what they have; running answers finish for
-// up to limit; what still streams is let go, uncut.
+// farewell is how long requests are admitted after GOAWAY: what an Envoy sent
+// before it heard is on its way. With a second weir beside this one nobody is
+// refused then.
+const farewell = 100 * time.Millisecond
+
+// drain ends the house politely. In order: not ready; GOAWAY; the streams of
+// Envoys to the control plane end, and they keep what they have; everybody who
+// waits gets 503 with a hint; running answers finish for up to limit; what still
+// streams is let go, uncut.
 func (h *house) drain(limit time.Duration) {
 	h.draining.Store(true)
 	h.health.Shutdown()
@@ -98,6 +103,10 @@ func (h *house) drain(limit time.Duration) {
 	gone := make(chan struct{})
 	go func() { h.grpc.GracefulStop(); close(gone) }()
 	h.street.endStreams()
+	select {
+	case <-gone:
+	case <-time.After(farewell):
+	}
 	left := h.desk.Drain(ctx)
 	last, stopLast := context.WithTimeout(context.Background(), 2*time.Second)
 	defer stopLast()

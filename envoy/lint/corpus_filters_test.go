@@ -5,7 +5,7 @@ const (
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthz
               transport_api_version: V3
-              grpc_service: {envoy_grpc: {cluster_name: weir}, timeout: 0.5s}
+              grpc_service: {envoy_grpc: {cluster_name: weir}, timeout: 0.5s, retry_policy: {retry_on: "connect-failure,refused-stream,reset", num_retries: 4, retry_back_off: {base_interval: 0.025s, max_interval: 0.5s}, retry_host_predicate: [{name: envoy.retry_host_predicates.previous_hosts, typed_config: {"@type": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate}}], host_selection_retry_max_attempts: 5}}
               failure_mode_allow: false
               status_on_error: {code: ServiceUnavailable}
               validate_mutations: true

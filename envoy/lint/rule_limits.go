@@ -140,8 +140,8 @@ func checkControlFrames(l *linter) {
 // retries, of which there are 3 by default.
 func checkMaxRetries(l *linter) {
 	for _, m := range l.scene.managers {
-		g := m.proc.GetGrpcService().GetEnvoyGrpc()
-		c := l.scene.clusters[g.GetClusterName()]
+		g := m.proc.GetGrpcService()
+		c := l.scene.clusters[g.GetEnvoyGrpc().GetClusterName()]
 		if g.GetRetryPolicy().GetRetryOn() == "" || c == nil {
 			continue
 		}

@@ -77,13 +77,29 @@ func (l *linter) known(p proto.Message, list string) []string {
 	return all
 }
 
+// checkRetryPlaces: of the two places for a retry policy Envoy reads the inner
+// one for xDS streams and the metrics sink, the outer one for all other calls.
+func checkRetryPlaces(l *linter) {
+	all(l.doc, func(g *corev3.GrpcService_EnvoyGrpc) {
+		if g.GetRetryPolicy() == nil || l.reconnects(g) {
+			return
+		}
+		l.warn(l.doc.field(g, "retry_policy"), "Envoy does not read a retry_policy inside envoy_grpc here: no call is tried again", "put it beside envoy_grpc, into grpc_service")
+	})
+}
+
+// reconnects reports a stream that Envoy opens again and again by itself.
+func (l *linter) reconnects(g *corev3.GrpcService_EnvoyGrpc) bool {
+	_, xds := within[*corev3.ApiConfigSource](l.doc, g)
+	_, metrics := within[*metricsv3.MetricsServiceConfig](l.doc, g)
+	return xds || metrics
+}
+
 // checkBackOff: after a longer outage of weir Envoy's streams come back by
 // chance within 30 s, unless the service says otherwise.
 func checkBackOff(l *linter) {
 	all(l.doc, func(g *corev3.GrpcService_EnvoyGrpc) {
-		_, xds := within[*corev3.ApiConfigSource](l.doc, g)
-		_, metrics := within[*metricsv3.MetricsServiceConfig](l.doc, g)
-		if !xds && !metrics {
+		if !l.reconnects(g) {
 			return
 		}
 		if b := g.GetRetryPolicy().GetRetryBackOff(); b == nil || b.GetMaxInterval() == nil {

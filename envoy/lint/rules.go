@@ -59,6 +59,7 @@ var ruleTable = []Rule{
 
 	{ID: "retry-word", Text: "a word of retry_on that Envoy does not know", check: checkRetryWords},
 	{ID: "retry-repeats", Text: "a word of retry_on that may run a model call twice"},
+	{ID: "retry-unread", Text: "a retry policy inside envoy_grpc, where Envoy reads it for xDS streams alone", check: checkRetryPlaces},
 	{ID: "retry-back-off", Text: "a stream to weir that reconnects after up to 30 s", check: checkBackOff},
 	{ID: "regex", Text: "a regular expression that RE2 refuses, or larger than Envoy's limit", check: checkRegex},
 
