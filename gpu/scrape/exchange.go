@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -49,9 +50,11 @@ func (w *wire) Read(p []byte) (int, error) {
 // other, is half of what a look costs.
 //
 // A connection serves the next look only if the answer before it was read to
-// its end. One that the server closed meanwhile is found by the next look,
-// which then asks once more over a new one. Deadline and end of the context
-// end whatever waits for the connection, and close it.
+// its end and nothing came after it: what a server says unasked would be taken
+// for the answer to the next look, and each answer for the one after. One that
+// the server closes while it is asked is found by that look, which then asks
+// once more over a new one. Deadline and end of the context end whatever waits
+// for the connection, and close it.
 type exchange struct {
 	dial func(ctx context.Context) (net.Conn, error)
 
@@ -60,13 +63,45 @@ type exchange struct {
 	closed bool
 }
 
+// quiet says whether the server neither said anything unasked nor closed the
+// connection. It waits for nothing, and clears the deadlines for reading.
+func (w *wire) quiet() bool {
+	if w.reader.Buffered() > 0 {
+		return false
+	}
+	var one [1]byte
+	_ = w.conn.SetReadDeadline(time.Unix(1, 0)) // gives what TLS has read already, and asks the socket for nothing
+	if _, err := w.conn.Read(one[:]); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	_ = w.conn.SetReadDeadline(time.Time{}) // a connection that is closed says so below
+	conn := w.conn
+	if over, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = over.NetConn()
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var said error
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, said = syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return true
+	})
+	return err == nil && errors.Is(said, syscall.EAGAIN)
+}
+
 // take is the idle connection; nil = there is none.
 func (x *exchange) take() *wire {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	w := x.idle
 	x.idle = nil
-	if w != nil && time.Since(w.used) > maxIdle {
+	if w != nil && (time.Since(w.used) > maxIdle || !w.quiet()) {
 		_ = w.conn.Close() // nothing is on its way
 		return nil
 	}
@@ -151,7 +186,7 @@ func (x *exchange) ask(ctx context.Context, w *wire, req *http.Request, text []b
 		return fail(errStale)
 	}
 	w.left = math.MaxInt64
-	b.from, b.last = resp.Body, resp.Close
+	b.from, b.last = resp.Body, resp.Close || resp.StatusCode == http.StatusSwitchingProtocols
 	resp.Body = b
 	return resp, nil
 }

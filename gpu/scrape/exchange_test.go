@@ -3,11 +3,14 @@ package scrape
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,6 +119,127 @@ func TestConnectionIsKeptOrNot(t *testing.T) {
 				t.Errorf("%d connections, want %d", n, tt.conns)
 			}
 		})
+	}
+}
+
+// What a server says unasked, at whatever time, is never the answer of a later
+// look: the connection is not used again.
+func TestUnaskedWords(t *testing.T) {
+	for name, word := range map[string]string{
+		"an answer":   waits(99),
+		"one byte":    "H",
+		"informs":     "HTTP/1.1 103 Early Hints\r\n\r\n",
+		"time is up":  "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n",
+		"the end":     "",
+		"a rest":      "\r\n",
+		"other words": "SSH-2.0-OpenSSH_9.6\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			idle, said := make(chan struct{}), make(chan struct{})
+			tell := sync.OnceFunc(func() { close(said) })
+			s, conns := raw(t, func(n int, c net.Conn, r *bufio.Reader) {
+				for asked(r) {
+					_, _ = c.Write([]byte(waits(n)))
+					if n > 1 {
+						continue
+					}
+					<-idle
+					if word == "" {
+						_ = c.(*net.TCPConn).CloseWrite()
+					}
+					_, _ = c.Write([]byte(word))
+					tell()
+				}
+			})
+			for i, want := range []float64{1, 2, 2} {
+				if got, err := s.Sample(t.Context()); err != nil || got.Waiting != gpu.Some(want) {
+					t.Errorf("look %d = %+v, %v; want %v", i, got.Waiting, err, want)
+				}
+				if i == 0 {
+					close(idle)
+					<-said
+				}
+			}
+			if n := conns.Load(); n != 2 {
+				t.Errorf("%d connections, want 2", n)
+			}
+		})
+	}
+}
+
+// A connection that changed its protocol carries no further look, even where
+// its server waits.
+func TestProtocolIsNotChanged(t *testing.T) {
+	s, conns := raw(t, func(n int, c net.Conn, r *bufio.Reader) {
+		for asked(r) {
+			if n == 1 {
+				_, _ = c.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"))
+			} else {
+				_, _ = c.Write([]byte(waits(n)))
+			}
+		}
+	})
+	if _, err := s.Sample(t.Context()); err == nil || !strings.Contains(err.Error(), "status 101") {
+		t.Errorf("look 0: %v, want status 101", err)
+	}
+	if got, err := s.Sample(t.Context()); err != nil || got.Waiting != gpu.Some(2) || conns.Load() != 2 {
+		t.Errorf("look 1 = %+v, %v over %d connections; want 2 over the second", got.Waiting, err, conns.Load())
+	}
+}
+
+// held gathers what is written until it is let go, so that it is sent at once.
+type held struct {
+	net.Conn
+	hold bool
+	text []byte
+}
+
+func (h *held) Write(p []byte) (int, error) {
+	if !h.hold {
+		return h.Conn.Write(p)
+	}
+	h.text = append(h.text, p...)
+	return len(p), nil
+}
+
+// Over TLS, what is said unasked may be read already, and not yet unpacked.
+func TestUnaskedWordsOverTLS(t *testing.T) {
+	srv := httptest.NewUnstartedServer(nil)
+	srv.StartTLS()
+	config, roots := srv.TLS, srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	srv.Close()
+	for _, unasked := range []bool{false, true} {
+		s, conns := raw(t, func(n int, c net.Conn, _ *bufio.Reader) {
+			h := &held{Conn: c}
+			over := tls.Server(h, &tls.Config{Certificates: config.Certificates})
+			r := bufio.NewReader(over)
+			for asked(r) {
+				h.hold = true
+				_, _ = over.Write([]byte(waits(n)))
+				if n == 1 && unasked {
+					_, _ = over.Write([]byte(waits(99)))
+				}
+				_, _ = c.Write(h.text)
+				h.hold, h.text = false, nil
+			}
+		})
+		plain := s.client.exchange.dial
+		s.client.exchange.dial = func(ctx context.Context) (net.Conn, error) {
+			c, err := plain(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return tls.Client(c, &tls.Config{RootCAs: roots, ServerName: "example.com"}), nil
+		}
+		wanted := map[bool][]float64{false: {1, 1, 1}, true: {1, 2, 2}}[unasked]
+		for i, want := range wanted {
+			if got, err := s.Sample(t.Context()); err != nil || got.Waiting != gpu.Some(want) {
+				t.Errorf("unasked %v: look %d = %+v, %v; want %v", unasked, i, got.Waiting, err, want)
+			}
+		}
+		if n := conns.Load(); n != int32(wanted[2]) {
+			t.Errorf("unasked %v: %d connections, want %v", unasked, n, wanted[2])
+		}
 	}
 }
 
