@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/weirproxy/weir/envoy/discovery"
@@ -120,7 +121,7 @@ func (s *street) nodes(ctx context.Context) {
 		now := time.Now()
 		there := map[string]xds.Node{}
 		for _, n := range s.xds.Nodes() {
-			key := n.ID + "\x00" + n.Cluster + "\x00" + n.Group
+			key := strings.Join([]string{n.ID, n.Cluster, n.Group, n.SANs}, "\x00")
 			there[key] = n
 			s.compare(known[key], n)
 		}

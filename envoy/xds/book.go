@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -125,6 +126,16 @@ func (b *book) set(now time.Time, s *Snapshot) (changes, error) {
 		if !said {
 			wait = 30 * time.Second
 		}
+		if served && !sameView(view, r.view) {
+			if err := lawfulView(name, &view); err != nil {
+				errs = append(errs, err)
+				if r.resource == nil {
+					c.withheld = append(c.withheld, name)
+					continue
+				}
+				view = r.view
+			}
+		}
 		b.place(now, r, view, served, told[name], drops[name], wait, &c)
 	}
 	b.own(s.Clusters, &c)
@@ -160,6 +171,14 @@ func (b *book) settle(now time.Time, r *record, s *protect.Settings, c *changes)
 // lawful checks what Envoy would not: it takes a value that it does not like
 // for one that is not there.
 func lawful(s *protect.Settings) error {
+	if !utf8.ValidString(s.Cluster) {
+		return fmt.Errorf("cluster %q: its name must be UTF-8", s.Cluster)
+	}
+	for address, h := range s.Health {
+		if h > protect.Draining {
+			return fmt.Errorf("cluster %s: health of %s must be from %d to %d (got %d)", s.Cluster, address, protect.Healthy, protect.Draining, h)
+		}
+	}
 	for key, v := range s.Runtime() {
 		if v < 0 || v > math.MaxUint32 {
 			return fmt.Errorf("%s must be from 0 to %d (got %d)", key, uint32(math.MaxUint32), v)
@@ -171,6 +190,30 @@ func lawful(s *protect.Settings) error {
 	}{{"maintenance", s.Maintenance}, {"drop", s.Drop}} {
 		if f.v < 0 || f.v > 100 {
 			return fmt.Errorf("cluster %s: %s must be from 0 to 100 percent (got %d)", s.Cluster, f.name, f.v)
+		}
+	}
+	return nil
+}
+
+// maxPriority is Envoy's.
+const maxPriority = 127
+
+// lawfulView checks endpoints: one that cannot be told would keep all others
+// from being told.
+func lawfulView(name string, v *discovery.View) error {
+	if !utf8.ValidString(name) {
+		return fmt.Errorf("cluster %q: its name must be UTF-8", name)
+	}
+	for i := range v.Endpoints {
+		switch e := &v.Endpoints[i]; {
+		case !e.Address.IsValid() || e.Address.Port() == 0:
+			return fmt.Errorf("cluster %s: endpoint %v must be ip:port", name, e.Address)
+		case e.Priority < 0 || e.Priority > maxPriority:
+			return fmt.Errorf("cluster %s: endpoint %v: priority must be from 0 to %d (got %d)", name, e.Address, maxPriority, e.Priority)
+		case !utf8.ValidString(e.Region) || !utf8.ValidString(e.Zone):
+			return fmt.Errorf("cluster %s: endpoint %v: region and zone must be UTF-8 (got %q, %q)", name, e.Address, e.Region, e.Zone)
+		case e.Health > discovery.Draining:
+			return fmt.Errorf("cluster %s: endpoint %v: health must be from %d to %d (got %d)", name, e.Address, discovery.Healthy, discovery.Draining, e.Health)
 		}
 	}
 	return nil

@@ -10,9 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxTypes bounds the names of types that are counted though not served.
-const maxTypes = 20
-
 // gate is the cache that go-control-plane asks: it finds the shelf of the
 // stream's group.
 type gate struct{ s *Server }

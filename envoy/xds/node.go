@@ -7,12 +7,14 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 // Node is a connected Envoy, as it was when asked for.
 type Node struct {
 	ID, Cluster string // of its bootstrap
 	Group       string // that admitted it; "" where there are no groups
+	SANs        string // of its certificate, a space between; "" = none. Two of one name over other certificates are two
 	Peer        string // address of its latest stream
 	Release     string // "1.40.0"; "" = it does not say
 	Supported   bool   // Release is one that is tested
@@ -29,7 +31,7 @@ type Type struct {
 	Delta   bool     // on its latest stream; else state of the world
 	ADS     bool     // on its latest stream
 	Streams int      // that carry it
-	Names   []string // asked for, in order; "*" = all
+	Names   []string // asked for, in order; "*" = all; 1000 of them where there are more
 	Sent    string   // version of the last answer; "" = none
 	Acked   string   // version of the last one acknowledged
 	// Lag is how long the oldest answer is not acknowledged yet; 0 = none is.
@@ -48,6 +50,7 @@ type Nack struct {
 // node is a Node while it is known.
 type node struct {
 	id, cluster, release string
+	sans                 string
 	supported            bool
 	group                *group
 	peer                 string
@@ -78,6 +81,7 @@ type talk struct {
 	pending     []answer // not acknowledged, oldest first
 	sent, acked string
 	watch       *watch
+	weight      int64 // of the names, see weigh
 }
 
 // answer is one response that was sent.
@@ -87,10 +91,6 @@ type answer struct {
 	hashes         func() map[string]string // of its resources, by name
 }
 
-// maxPending bounds the answers of a type that wait for their word: the
-// caches send the next one after the last one's.
-const maxPending = 8
-
 // minRelease is the oldest minor release of Envoy that is tested.
 const minRelease = 36
 
@@ -98,22 +98,24 @@ const minRelease = 36
 func releaseOf(n *corev3.Node) (release string, supported bool) {
 	v := n.GetUserAgentBuildVersion().GetVersion()
 	if v == nil || n.GetUserAgentName() != "envoy" {
-		return n.GetUserAgentVersion(), false
+		return cutText(n.GetUserAgentVersion(), maxRelease), false
 	}
 	return fmt.Sprintf("%d.%d.%d", v.GetMajorNumber(), v.GetMinorNumber(), v.GetPatch()),
 		v.GetMajorNumber() > 1 || v.GetMajorNumber() == 1 && v.GetMinorNumber() >= minRelease
 }
 
-// strip leaves of a node what is asked for later: a node lists all its
-// extensions, 60 KB and more for each stream.
+// strip leaves of a node its name alone: a node lists all its extensions, 60 KB
+// and more for each stream.
 func strip(n *corev3.Node) {
-	n.Extensions, n.ClientFeatures, n.Metadata, n.ListeningAddresses = nil, nil, nil, nil //nolint:staticcheck // the deprecated list is emptied too
+	id, cluster := n.GetId(), n.GetCluster()
+	proto.Reset(n)
+	n.Id, n.Cluster = id, cluster
 }
 
 // view is the public form of a node.
 func (n *node) view(now time.Time) Node {
 	out := Node{
-		ID: n.id, Cluster: n.cluster, Group: n.group.name, Peer: n.peer, Release: n.release, Supported: n.supported,
+		ID: n.id, Cluster: n.cluster, Group: n.group.name, SANs: n.sans, Peer: n.peer, Release: n.release, Supported: n.supported,
 		Since: n.since, Streams: len(n.streams), Nacks: n.nacks,
 	}
 	if n.last != nil {
@@ -151,6 +153,9 @@ func (k *talk) addTo(t *Type, now time.Time) {
 		t.Names = append(t.Names, "*")
 	}
 	for name := range k.names {
+		if len(t.Names) >= maxListed {
+			break // of a hundred thousand nobody reads all
+		}
 		t.Names = append(t.Names, name)
 	}
 	if len(k.pending) > 0 {
@@ -168,14 +173,20 @@ func (k *talk) ask(subscribe, unsubscribe []string, first bool) {
 			k.all = true
 			continue
 		}
-		k.names[name] = struct{}{}
+		if _, had := k.names[name]; !had {
+			k.names[name] = struct{}{}
+			k.weight += weigh(name)
+		}
 	}
 	for _, name := range unsubscribe {
 		if name == "*" {
 			k.all = false
 			continue
 		}
-		delete(k.names, name)
+		if _, had := k.names[name]; had {
+			delete(k.names, name)
+			k.weight -= weigh(name)
+		}
 	}
 }
 
@@ -191,12 +202,14 @@ func (k *talk) list(names []string, first bool) bool {
 	}
 	k.listed, k.all = names, false
 	clear(k.names)
+	k.weight = 0
 	for _, name := range names {
 		if name == "*" {
 			k.all = true
 			continue
 		}
 		k.names[name] = struct{}{}
+		k.weight += weigh(name)
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -17,11 +18,13 @@ import (
 // with what it refused. Safe for concurrent use.
 type roster struct {
 	maxNodes, maxStreams int
+	maxHeld              int64
 
 	mu      sync.Mutex
 	streams map[streamKey]*stream
 	markers map[*corev3.Node]*stream
 	nodes   map[nodeKey]*node
+	held    int64 // weight of the names of all streams
 	counts  counts
 }
 
@@ -31,7 +34,12 @@ type streamKey struct {
 	id    int64
 }
 
-type nodeKey struct{ id, cluster, group string }
+// nodeKey is who a node is: what it says of itself, and what its certificate
+// says, so that none can refuse in the name of another.
+type nodeKey struct {
+	id, cluster, sans string
+	group             *group
+}
 
 type counts struct {
 	sent, acked, nacked map[string]uint64 // by type URL
@@ -46,19 +54,15 @@ const (
 	refusedStreams = "streams"
 	refusedNode    = "identity"
 	refusedNames   = "names"
+	refusedTypes   = "types"
 )
 
-// Memory of a node that left, and bounds of what is kept of each.
-const (
-	remember   = 10 * time.Minute
-	maxUnknown = 100 // names a node asks for in vain
-	maxWords   = 2048
-	maxNames   = 100_000 // of a type on a stream
-)
+// remember is how long a node that left is known.
+const remember = 10 * time.Minute
 
 func newRoster(o *Options) *roster {
 	return &roster{
-		maxNodes: o.MaxNodes, maxStreams: o.MaxStreams,
+		maxNodes: o.MaxNodes, maxStreams: o.MaxStreams, maxHeld: maxHeld,
 		streams: make(map[streamKey]*stream), markers: make(map[*corev3.Node]*stream), nodes: make(map[nodeKey]*node),
 		counts: counts{
 			sent: make(map[string]uint64), acked: make(map[string]uint64), nacked: make(map[string]uint64),
@@ -87,7 +91,13 @@ func (r *roster) close(now time.Time, key streamKey) {
 	defer r.mu.Unlock()
 	s := r.streams[key]
 	delete(r.streams, key)
-	if s == nil || s.node == nil {
+	if s == nil {
+		return
+	}
+	for _, k := range s.types {
+		r.held -= k.weight
+	}
+	if s.node == nil {
 		return
 	}
 	delete(r.markers, s.marker)
@@ -104,23 +114,27 @@ func (r *roster) meet(now time.Time, s *stream, n *corev3.Node, groups []*group)
 	if s.node != nil {
 		if n.GetId() != "" && (n.GetId() != s.node.id || n.GetCluster() != s.node.cluster) {
 			r.counts.refused[refusedNode]++
-			return nil, nil, status.Errorf(codes.InvalidArgument, "node %q was %q before on this stream", n.GetId(), s.node.id)
+			return nil, nil, status.Errorf(codes.InvalidArgument, "node %q was %q before on this stream", cutText(n.GetId(), maxIdentity), s.node.id)
 		}
 		return nil, nil, nil
+	}
+	if len(n.GetId()) > maxIdentity || len(n.GetCluster()) > maxIdentity {
+		r.counts.refused[refusedNode]++
+		return nil, nil, status.Errorf(codes.InvalidArgument, "node.id and node.cluster must have at most %d bytes (got %d and %d)", maxIdentity, len(n.GetId()), len(n.GetCluster()))
 	}
 	i := slices.IndexFunc(groups, func(g *group) bool { return admits(&g.match, n.GetId(), n.GetCluster(), s.caller) })
 	if i < 0 {
 		r.counts.refused[refusedGroup]++
 		return nil, nil, status.Errorf(codes.PermissionDenied, "no group of envoy.xds.nodes admits node %q of cluster %q", n.GetId(), n.GetCluster())
 	}
-	key := nodeKey{n.GetId(), n.GetCluster(), groups[i].name}
+	key := nodeKey{n.GetId(), n.GetCluster(), strings.Join(s.caller.sans, " "), groups[i]}
 	known := r.nodes[key]
 	if known == nil {
 		if gone = r.room(); gone == nil && len(r.nodes) >= r.maxNodes {
 			r.counts.refused[refusedNodes]++
 			return nil, nil, status.Errorf(codes.ResourceExhausted, "weir serves %d nodes and takes no more", r.maxNodes)
 		}
-		known = &node{id: key.id, cluster: key.cluster, group: groups[i], streams: make(map[*stream]struct{}), unknown: make(map[string]bool)}
+		known = &node{id: key.id, cluster: key.cluster, sans: key.sans, group: groups[i], streams: make(map[*stream]struct{}), unknown: make(map[string]bool)}
 		r.nodes[key] = known
 	}
 	if len(known.streams) == 0 {
@@ -194,7 +208,7 @@ func (r *roster) view(now time.Time) []Node {
 		}
 	}
 	slices.SortFunc(out, func(a, b Node) int {
-		return strings.Compare(a.ID+"\x00"+a.Cluster+"\x00"+a.Group, b.ID+"\x00"+b.Cluster+"\x00"+b.Group)
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Group, b.Group), strings.Compare(a.SANs, b.SANs))
 	})
 	return out
 }

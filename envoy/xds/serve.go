@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"log/slog"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -12,8 +12,6 @@ import (
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 )
 
 // callbacks hear what go-control-plane receives and sends. A request's
@@ -40,10 +38,12 @@ func (c callbacks) OnDeltaStreamClosed(id int64, _ *corev3.Node) {
 type heard struct {
 	typeURL, nonce, version string // version: state of the world alone
 	refused                 *status.Status
+	names                   []string          // asked for
+	known                   map[string]string // delta alone: what the client has, with its first request
 }
 
 func (c callbacks) OnStreamRequest(id int64, req *discoveryv3.DiscoveryRequest) error {
-	h := heard{req.GetTypeUrl(), req.GetResponseNonce(), req.GetVersionInfo(), req.GetErrorDetail()}
+	h := heard{req.GetTypeUrl(), req.GetResponseNonce(), req.GetVersionInfo(), req.GetErrorDetail(), req.GetResourceNames(), nil}
 	marker, err := c.s.hear(time.Now(), streamKey{false, id}, req.GetNode(), &h, func(k *talk, first bool) bool {
 		return k.list(req.GetResourceNames(), first)
 	})
@@ -54,7 +54,7 @@ func (c callbacks) OnStreamRequest(id int64, req *discoveryv3.DiscoveryRequest) 
 }
 
 func (c callbacks) OnStreamDeltaRequest(id int64, req *discoveryv3.DeltaDiscoveryRequest) error {
-	h := heard{req.GetTypeUrl(), req.GetResponseNonce(), "", req.GetErrorDetail()}
+	h := heard{req.GetTypeUrl(), req.GetResponseNonce(), "", req.GetErrorDetail(), req.GetResourceNamesSubscribe(), req.GetInitialResourceVersions()}
 	marker, err := c.s.hear(time.Now(), streamKey{true, id}, req.GetNode(), &h, func(k *talk, first bool) bool {
 		k.ask(req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe(), first)
 		return first || len(req.GetResourceNamesSubscribe()) > 0
@@ -78,7 +78,8 @@ func (s *Server) hear(now time.Time, key streamKey, n *corev3.Node, h *heard, as
 	fresh, gone, err := r.meet(now, st, n, s.groups)
 	if err != nil {
 		r.mu.Unlock()
-		s.log.Warn("xds: stream refused", "node", n.GetId(), "cluster", n.GetCluster(), "peer", st.caller.address, "sans", st.caller.sans, "err", err)
+		s.words.say(now, slog.LevelWarn, "xds: stream refused", "node", cutText(n.GetId(), maxIdentity), "cluster", cutText(n.GetCluster(), maxIdentity),
+			"peer", st.caller.address, "sans", st.caller.sans, "err", err)
 		return nil, err
 	}
 	if n != nil && n != st.marker {
@@ -87,15 +88,19 @@ func (s *Server) hear(now time.Time, key streamKey, n *corev3.Node, h *heard, as
 	if h.typeURL == "" {
 		h.typeURL = st.only
 	}
+	if err := r.lawfulRequest(st, h); err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
 	k, first := st.talkOf(h.typeURL)
 	var unknown []string
+	before := k.weight
 	if ask(k, first) {
-		unknown = s.unknown(st, h.typeURL, k)
+		unknown = s.unknown(st, h.typeURL, h.names)
 	}
-	if len(k.names) > maxNames {
-		r.counts.refused[refusedNames]++
+	if err := r.hold(k, before, h, first); err != nil {
 		r.mu.Unlock()
-		return nil, grpcstatus.Errorf(codes.ResourceExhausted, "a stream asks for at most %d names of a type", maxNames)
+		return nil, err
 	}
 	a, spoken := k.take(h.nonce)
 	nack := s.word(now, st, k, h, a, spoken)
@@ -104,10 +109,10 @@ func (s *Server) hear(now time.Time, key streamKey, n *corev3.Node, h *heard, as
 
 	s.forgetNodes(gone)
 	if fresh != nil {
-		s.greet(fresh, release, supported)
+		s.greet(now, fresh, release, supported)
 	}
 	for _, name := range unknown {
-		s.log.Warn("xds: Envoy asks for what the policy does not have", "type", short(h.typeURL), "name", name, "node", st.node.id)
+		s.words.say(now, slog.LevelWarn, "xds: Envoy asks for what the policy does not have", "type", short(h.typeURL), "name", name, "node", st.node.id)
 	}
 	if nack != nil {
 		s.refuse(st, h.typeURL, release, nack, a)
@@ -128,11 +133,7 @@ func (s *Server) word(now time.Time, st *stream, k *talk, h *heard, a answer, sp
 		s.roster.counts.acked[h.typeURL]++
 		return nil
 	}
-	text := h.refused.GetMessage()
-	if len(text) > maxWords {
-		text = strings.ToValidUTF8(text[:maxWords], "")
-	}
-	nack := &Nack{At: now, Type: short(h.typeURL), Version: a.version, Text: text}
+	nack := &Nack{At: now, Type: short(h.typeURL), Version: a.version, Text: cutText(h.refused.GetMessage(), maxWords)}
 	st.node.nacks++
 	st.node.last = nack
 	s.roster.counts.nacked[h.typeURL]++
@@ -160,16 +161,16 @@ func (s *Server) refuse(st *stream, typeURL, release string, nack *Nack, a answe
 	if sh := st.node.group.shelves[typeURL]; sh != nil {
 		kept = sh.refuse(st.node, hashes)
 	}
-	s.log.Error("xds: Envoy refuses what it was sent", "node", st.node.id, "release", release, "type", nack.Type, "names", cut(names), "err", nack.Text, "last_good_served", kept)
+	s.words.say(nack.At, slog.LevelError, "xds: Envoy refuses what it was sent", "node", st.node.id, "release", release, "type", nack.Type, "names", cut(names), "err", nack.Text, "last_good_served", kept)
 }
 
 // greet says of a new node what an operator should know.
-func (s *Server) greet(n *node, release string, supported bool) {
+func (s *Server) greet(now time.Time, n *node, release string, supported bool) {
 	if supported {
-		s.log.Info("xds: Envoy connected", "node", n.id, "cluster", n.cluster, "group", n.group.name, "release", release)
+		s.words.say(now, slog.LevelInfo, "xds: Envoy connected", "node", n.id, "cluster", n.cluster, "group", n.group.name, "release", release)
 		return
 	}
-	s.log.Warn("xds: Envoy connected whose release is not supported", "node", n.id, "cluster", n.cluster, "group", n.group.name,
+	s.words.say(now, slog.LevelWarn, "xds: Envoy connected whose release is not supported", "node", n.id, "cluster", n.cluster, "group", n.group.name,
 		"release", release, "want", fmt.Sprintf("1.%d or newer", minRelease))
 }
 

@@ -6,7 +6,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -44,11 +46,15 @@ type Options struct {
 type Server struct {
 	o        Options
 	log      *slog.Logger
+	words    register
 	roster   *roster
 	groups   []*group
 	services *services
 	stop     context.CancelFunc
 	dirty    chan struct{}
+
+	written fs.FileInfo // the state as this server wrote it last; of save alone
+	shared  bool        // somebody else writes there too, and it was said
 
 	mu       sync.Mutex // of book and what follows
 	book     *book
@@ -84,7 +90,7 @@ func New(now time.Time, o Options) *Server {
 	_, _ = rand.Read(id[:]) // never fails
 	instance := hex.EncodeToString(id[:])
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{o: o, log: o.Log, roster: newRoster(&o), stop: stop, dirty: make(chan struct{}, 1), book: newBook(instance, o.Cluster)}
+	s := &Server{o: o, log: o.Log, words: register{log: o.Log}, roster: newRoster(&o), stop: stop, dirty: make(chan struct{}, 1), book: newBook(instance, o.Cluster)}
 	for i, g := range append([]policy.XDSGroup(nil), o.Groups...) {
 		s.groups = append(s.groups, newGroup(&g, fmt.Sprintf("%s.%d.", instance, i), o.Cluster != nil))
 	}
@@ -274,7 +280,14 @@ func (s *Server) save(now time.Time) {
 	s.mu.Lock()
 	st := s.book.save(now)
 	s.mu.Unlock()
+	if is := fileOf(s.o.Dir); s.written != nil && is != nil && !os.SameFile(is, s.written) && !s.shared {
+		s.shared = true
+		s.log.Warn("xds: another process keeps its state in the same directory, each overwrites the other's: give every weir its own envoy.xds.state", "dir", s.o.Dir)
+	}
 	err := st.write(s.o.Dir)
+	if err == nil {
+		s.written = fileOf(s.o.Dir)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {

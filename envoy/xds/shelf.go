@@ -25,6 +25,7 @@ type shelf struct {
 	items   map[string]*item
 	soon    map[string]bool             // names that will be there
 	refused map[*node]map[string]string // hash of what a node did not take, by name
+	noted   int                         // entries of refused
 	private map[*node]*private
 	made    uint64 // numbers private caches, whose versions must differ
 }
@@ -147,10 +148,9 @@ func (s *shelf) refuse(n *node, hashes map[string]string) bool {
 	for name, hash := range hashes {
 		if i := s.items[name]; i != nil && i.version() == hash {
 			i.refused = true
-			if s.refused[n] == nil {
-				s.refused[n] = make(map[string]string)
+			if !s.note(n, name, hash) {
+				continue
 			}
-			s.refused[n][name] = hash
 			better = better || i.good != nil && i.good.version() != hash
 		}
 	}
@@ -166,6 +166,9 @@ func (s *shelf) refuse(n *node, hashes map[string]string) bool {
 		}
 		return better
 	}
+	if (len(s.private)+1)*len(s.items) > maxPrivate {
+		return false // it keeps what it has until the next content
+	}
 	s.made++
 	p := &private{cache: newCache(s.typeURL, fmt.Sprintf("%sq%d.", s.prefix, s.made)), shown: make(map[string]*item, len(s.items))}
 	all := make(map[string]types.Resource, len(s.items))
@@ -178,11 +181,29 @@ func (s *shelf) refuse(n *node, hashes map[string]string) bool {
 	return true
 }
 
+// note remembers a refusal, as far as there is room.
+func (s *shelf) note(n *node, name, hash string) bool {
+	m := s.refused[n]
+	if _, had := m[name]; !had {
+		if s.noted == maxPrivate {
+			return false
+		}
+		s.noted++
+	}
+	if m == nil {
+		m = make(map[string]string)
+		s.refused[n] = m
+	}
+	m[name] = hash
+	return true
+}
+
 // forget ends a node's cache of its own.
 func (s *shelf) forget(n *node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.private, n)
+	s.noted -= len(s.refused[n])
 	delete(s.refused, n)
 }
 

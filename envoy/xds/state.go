@@ -7,11 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,13 +16,9 @@ import (
 	"github.com/weirproxy/weir/envoy/discovery"
 )
 
-// stateFile is the name in Options.Dir. The file is a line of magic, version
-// and checksum, and JSON.
-const (
-	stateFile  = "xds-state"
-	stateMagic = "weir-xds-state 1 sha256 "
-	maxState   = 256 << 20 // bytes
-)
+// stateMagic begins the file: a line of magic, version and checksum, and then
+// JSON.
+const stateMagic = "weir-xds-state 1 sha256 "
 
 // state is what the disk has of a book.
 type state struct {
@@ -117,8 +110,8 @@ func (c *stateCluster) record() (*record, error) {
 				return nil, fmt.Errorf("endpoint %v: health %w", e.Address, err)
 			}
 		}
-		if !e.Address.IsValid() || e.Priority < 0 || e.Priority > 127 {
-			return nil, fmt.Errorf("endpoint %v: priority must be from 0 to 127 (got %d), the address ip:port", e.Address, e.Priority)
+		if !e.Address.IsValid() || e.Priority < 0 || e.Priority > maxPriority {
+			return nil, fmt.Errorf("endpoint %v: priority must be from 0 to %d (got %d), the address ip:port", e.Address, maxPriority, e.Priority)
 		}
 		subset, err := discovery.ParseSubset(e.Subset)
 		if err != nil {
@@ -147,65 +140,6 @@ func (c *stateCluster) record() (*record, error) {
 	}
 	r.resource = a.build()
 	return r, nil
-}
-
-// write puts a state in place of the last one: whole or not at all.
-func (s *state) write(dir string) error {
-	body, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	name := filepath.Join(dir, stateFile)
-	if err := writeSynced(name+".tmp", sealed(body)); err != nil {
-		return err
-	}
-	if err := os.Rename(name+".tmp", name); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
-
-// sealed puts the head before a body.
-func sealed(body []byte) []byte {
-	sum := sha256.Sum256(body)
-	return append([]byte(stateMagic+hex.EncodeToString(sum[:])+"\n"), body...)
-}
-
-func writeSynced(name string, text []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// readState reads the last state; nil where there is none.
-func readState(dir string) (*state, error) {
-	name := filepath.Join(dir, stateFile)
-	info, err := os.Stat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case info.Size() > maxState:
-		return nil, fmt.Errorf("%s: must be at most %d bytes (got %d)", name, maxState, info.Size())
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	s, err := parseState(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return s, nil
 }
 
 func parseState(text []byte) (*state, error) {

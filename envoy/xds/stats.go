@@ -18,7 +18,7 @@ type Stats struct {
 	Sent           map[string]uint64
 	Acked          map[string]uint64
 	Nacked         map[string]uint64
-	Refused        map[string]uint64 // streams, by reason: group, nodes, streams, identity, names
+	Refused        map[string]uint64 // streams, by reason: group, nodes, streams, identity, names, types
 	Unserved       map[string]uint64 // requests for types that are not served, by type URL, at most 20
 
 	Inherited []string // clusters whose overrides are those of the state on disk
@@ -118,12 +118,15 @@ func (s *Server) isUnknown(st *stream, typeURL, name string) bool {
 	return sh != nil && (typeURL == resourcev3.EndpointType || typeURL == resourcev3.RuntimeType) && sh.lacks(name)
 }
 
-// unknown lists the names of a talk that are asked for in vain and were not
-// listed for its node before. The caller holds the roster.
-func (s *Server) unknown(st *stream, typeURL string, k *talk) []string {
+// unknown lists those names that are asked for in vain and were not listed for
+// the node before. The caller holds the roster.
+func (s *Server) unknown(st *stream, typeURL string, names []string) []string {
 	var out []string
-	for name := range k.names {
-		if len(st.node.unknown) < maxUnknown && !st.node.unknown[name] && s.isUnknown(st, typeURL, name) {
+	for _, name := range names {
+		if len(st.node.unknown) >= maxUnknown {
+			break
+		}
+		if name != "*" && !st.node.unknown[name] && s.isUnknown(st, typeURL, name) {
 			st.node.unknown[name] = true
 			out = append(out, name)
 		}
