@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/internal/admin"
 )
 
@@ -66,6 +67,9 @@ func (s *street) find(now time.Time, a *admin.Action) (before string, err error)
 		return stateWord(&v), nil
 	}
 	if a.Tenant && a.Do != "reset" { // a tenant's is made when it is needed
+		if err := identity.CheckTenant(a.Breaker); err != nil {
+			return "", &admin.ActionError{Code: http.StatusBadRequest, Text: "no tenant can be called so: " + err.Error()}
+		}
 		return breaker.Closed.String(), nil
 	}
 	e := &admin.ActionError{Code: http.StatusNotFound, Known: []string{}}

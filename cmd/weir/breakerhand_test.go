@@ -99,6 +99,10 @@ func TestBreakerActRefused(t *testing.T) {
 		{on, admin.Action{Breaker: "chta", Do: "trip"}, http.StatusNotFound, `there is no pool "chta"; the breakers are chat, infer, small`, []string{"chat", "infer", "small"}},
 		{on, admin.Action{Breaker: "c", Do: "reset"}, http.StatusNotFound, `there is no pool "c"`, []string{"chat", "infer", "small"}},
 		{on, admin.Action{Breaker: "nobody", Tenant: true, Do: "reset"}, http.StatusNotFound, `tenant "nobody" has no breaker`, []string{"acme"}},
+		{on, admin.Action{Breaker: strings.Repeat("x", 257), Tenant: true, Do: "trip"}, http.StatusBadRequest, "no tenant can be called so: tenant: 257 bytes", nil},
+		{on, admin.Action{Breaker: "a\nb", Tenant: true, Do: "hold"}, http.StatusBadRequest, "no tenant can be called so", nil},
+		{on, admin.Action{Breaker: "\xff", Tenant: true, Do: "trip"}, http.StatusBadRequest, "no tenant can be called so", nil},
+		{on, admin.Action{Breaker: "*", Tenant: true, Do: "trip"}, http.StatusBadRequest, "no tenant can be called so", nil},
 		{off, admin.Action{Breaker: "chat", Do: "trip"}, http.StatusConflict, "the breaker of pool chat is switched off", nil},
 		{off, admin.Action{Breaker: "acme", Tenant: true, Do: "hold"}, http.StatusConflict, "the breaker of tenant acme is switched off", nil},
 	} {

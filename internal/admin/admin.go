@@ -8,14 +8,22 @@
 // /debug/breakers/NAME trips, resets or holds a breaker. Over TCP that takes
 // the admin token, also on loopback, where every process and every page in a
 // browser of the machine gets; a Unix socket is guarded by its mode.
+//
+// A browser lets a page read only what its own host answers, and a host's name
+// may be made to lead to 127.0.0.1 (DNS rebinding). So over TCP and without a
+// token the Host must be one that no foreign page has: an address, localhost,
+// or weir, which is what the tools say.
 package admin
 
 import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -73,7 +81,8 @@ func New(o Options) http.Handler {
 
 type window struct{ Options }
 
-// guard asks for the admin token.
+// guard asks for the admin token, and where there is none for a Host that no
+// foreign page has.
 func (w window) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Cache-Control", "no-store")
@@ -84,8 +93,27 @@ func (w window) guard(next http.Handler) http.Handler {
 			fail(rw, http.StatusUnauthorized, "admin token missing or wrong: send Authorization: Bearer with the content of server.adminToken")
 			return
 		}
+		if !want.Set() && !overSocket(r) && !ownHost(r.Host) {
+			fail(rw, http.StatusForbidden, "without server.adminToken this is answered only by an address or as localhost, not as "+strconv.Quote(r.Host))
+			return
+		}
 		next.ServeHTTP(rw, r)
 	})
+}
+
+// ownHost reports whether a Host is none that somebody else's DNS answers for.
+func ownHost(host string) bool {
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return false
+		}
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	return host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "weir"
 }
 
 // bearer wants exactly one Authorization header.

@@ -46,6 +46,7 @@ func window0(token string, change func(*Options)) http.Handler {
 
 func ask(h http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, http.NoBody)
+	r.Host = "127.0.0.1:9902"
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
@@ -72,6 +73,35 @@ func TestTokenGuardsEverythingButHealth(t *testing.T) {
 	for _, p := range []string{"/healthz", "/readyz"} {
 		if w := ask(h, "GET", p); w.Code != http.StatusOK {
 			t.Errorf("%s without a token: %d, want 200", p, w.Code)
+		}
+	}
+}
+
+// TestForeignPagesReadNothing: without a token, a page whose host's name leads
+// here (DNS rebinding) gets nothing; with one the token decides.
+func TestForeignPagesReadNothing(t *testing.T) {
+	for host, ours := range map[string]bool{
+		"127.0.0.1:9902": true, "127.0.0.1": true, "[::1]:9902": true, "[::1]": true, "localhost:9902": true, "LOCALHOST": true,
+		"a.localhost:9902": true, "weir": true, "": true,
+		"evil.example": false, "evil.example:9902": false, "127.0.0.1.evil.example": false, "localhost.evil.example:9902": false,
+		"evillocalhost": false, "localhost.": false, "weir.evil.example": false, "127.0.0.1:9902.evil.example": false,
+	} {
+		for _, path := range []string{"/debug/config", "/debug/breakers", "/metrics", "/debug/pprof/", "/healthz", "/readyz"} {
+			for _, token := range []string{"", "s3cret"} {
+				h := window0(token, func(o *Options) { o.Breakers = func(time.Time) any { return 1 } })
+				r := httptest.NewRequest("GET", path, http.NoBody)
+				r.Host = host
+				r.Header.Set("Authorization", "Bearer s3cret")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				want := http.StatusOK
+				if !ours && token == "" && !strings.HasSuffix(path, "z") {
+					want = http.StatusForbidden
+				}
+				if w.Code != want {
+					t.Errorf("%s as %q, token %q: %d, want %d", path, host, token, w.Code, want)
+				}
+			}
 		}
 	}
 }

@@ -50,6 +50,8 @@ const (
 	maxAction = 4 << 10 // bytes of its JSON
 	maxReason = 256     // bytes
 	maxFor    = 24 * time.Hour
+
+	bodyWait = 10 * time.Second // for an action to have come
 )
 
 // breakers shows every breaker.
@@ -84,9 +86,9 @@ func (w window) act(rw http.ResponseWriter, r *http.Request) {
 		fail(rw, http.StatusForbidden, "actions need the admin token, and none is set: set server.adminToken, or serve server.admin on a Unix socket")
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, maxAction))
+	body, code, err := readAction(rw, r)
 	if err != nil {
-		fail(rw, http.StatusRequestEntityTooLarge, fmt.Sprintf("an action has at most %d bytes", maxAction))
+		fail(rw, code, err.Error())
 		return
 	}
 	a, err := parseAction(body)
@@ -110,6 +112,28 @@ func (w window) act(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reply(rw, http.StatusOK, done)
+}
+
+// readAction reads a body; code is what an error is answered with.
+func readAction(rw http.ResponseWriter, r *http.Request) (body []byte, code int, err error) {
+	c := http.NewResponseController(rw)
+	_ = c.SetReadDeadline(time.Now().Add(bodyWait)) // stands after an error: the server then looks for the rest
+	body, err = io.ReadAll(http.MaxBytesReader(rw, r.Body, maxAction))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("an action has at most %d bytes", maxAction)
+	case err != nil:
+		return nil, http.StatusBadRequest, fmt.Errorf("the action did not come within %v, or broke off", bodyWait)
+	}
+	_ = c.SetReadDeadline(time.Time{}) // the connection may be gone
+	return body, http.StatusOK, nil
+}
+
+// printable reports whether a text is one line without marks that turn it round
+// or hide in it: it goes to logs and terminals.
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // parseAction reads {"action": ..., "kind": ..., "level": ..., "for": ...,
@@ -138,8 +162,8 @@ func parseAction(body []byte) (Action, error) {
 			return a, fmt.Errorf("for must be a time above 0, up to %v, such as 30s (got %q)", maxFor, text)
 		}
 	}
-	if len(a.Reason) > maxReason || !utf8.ValidString(a.Reason) || strings.ContainsFunc(a.Reason, unicode.IsControl) {
-		return a, fmt.Errorf("reason must be one line of at most %d bytes", maxReason)
+	if len(a.Reason) > maxReason || !printable(a.Reason) {
+		return a, fmt.Errorf("reason must be one line of at most %d bytes, of printable characters", maxReason)
 	}
 	return a, nil
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -9,7 +10,9 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -26,6 +29,7 @@ func acting(token string, kept *[]Action, err error) http.Handler {
 
 func post(h http.Handler, path, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	r.Host = "127.0.0.1:9902"
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
@@ -58,6 +62,8 @@ func TestActionsAreStrict(t *testing.T) {
 		`{"action":"trip","for":"25h"}`:             "for must be a time above 0, up to 24h",
 		`{"action":"trip","kind":"cluster"}`:        "kind must be pool or tenant",
 		`{"action":"trip","reason":"a\nb"}`:         "reason must be one line",
+		`{"action":"trip","reason":"a\u202eb"}`:     "reason must be one line", // turns what follows round
+		`{"action":"trip","reason":"a\u2028b"}`:     "reason must be one line", // a line's end
 		`{"action":"trip","reason":"` + long + `"}`: "reason must be one line",
 	} {
 		var kept []Action
@@ -141,6 +147,47 @@ func TestSocketIsARight(t *testing.T) {
 		t.Errorf("%d %s, did %+v", res.StatusCode, text, kept)
 	}
 }
+
+// TestActionIsNotWaitedFor: who promises a body and sends none holds nothing.
+func TestActionIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &pipe{conns: make(chan net.Conn, 1)}
+		server := &http.Server{Handler: acting("s3cret", new([]Action), nil), ReadHeaderTimeout: time.Second}
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(l) }()
+		ours, theirs := net.Pipe()
+		l.conns <- theirs
+		begun := time.Now()
+		io.WriteString(ours, "POST /debug/breakers/chat HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer s3cret\r\nContent-Length: 100\r\n\r\n{")
+		res, err := http.ReadResponse(bufio.NewReader(ours), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(res.Body)
+		if took := time.Since(begun); res.StatusCode != http.StatusBadRequest || took != bodyWait || !strings.Contains(string(text), "did not come within 10s") {
+			t.Errorf("%d after %v: %s", res.StatusCode, took, text)
+		}
+		ours.Close()
+		server.Close()
+		<-done
+	})
+}
+
+// pipe is a listener of connections made by hand.
+type pipe struct {
+	conns chan net.Conn
+	once  sync.Once
+}
+
+func (p *pipe) Accept() (net.Conn, error) {
+	c, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p *pipe) Close() error   { p.once.Do(func() { close(p.conns) }); return nil }
+func (p *pipe) Addr() net.Addr { return &net.TCPAddr{} }
 
 // TestActionErrors carry their status and the names that are known.
 func TestActionErrors(t *testing.T) {
