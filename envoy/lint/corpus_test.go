@@ -159,3 +159,21 @@ func policyOf(t *testing.T, name string) *policy.Policy {
 	}
 	return load(t, nil)
 }
+
+// No cluster is proposed whose name is another word: weir's own is near to
+// every name of three letters.
+func TestNearIsNear(t *testing.T) {
+	for cluster, near := range map[string]string{"tri": "", "gpu": "", "wer": "weir", "infr": "infer", "chat": "", "chat-int9": "chat-int8"} {
+		p := load(t, []string{"    variant: int8\n", "    variant: int8\n    envoy: {cluster: " + cluster + "}\n"})
+		r := Check("envoy.yaml", []byte(read(t, "envoy", "two-filters.yaml")), Options{Policy: p})
+		got := ""
+		for _, f := range r.Findings {
+			if _, name, ok := strings.Cut(f.Advice, "did you mean "); f.Rule == "pool-cluster" && ok {
+				got = strings.TrimSuffix(name, "?")
+			}
+		}
+		if got != near {
+			t.Errorf("for cluster %q %q is proposed, want %q", cluster, got, near)
+		}
+	}
+}

@@ -83,8 +83,10 @@ func (l *linter) reference(m proto.Message, name string, p at) {
 	l.fail(p, "no cluster "+quote(name), advice)
 }
 
+// nearest is the cluster that was meant: at most half of the name is written
+// otherwise; "" = none.
 func (l *linter) nearest(name string) string {
-	best, found := 4, ""
+	best, found := min(4, len(name)/2+1), ""
 	for _, c := range l.doc.root.GetStaticResources().GetClusters() {
 		if d := distance(name, c.GetName()); d < best {
 			best, found = d, c.GetName()

@@ -17,6 +17,31 @@ func (l *linter) emitsTags() (tags bool) {
 	return tags
 }
 
+// checkNode: without both names Envoy refuses to start where it has an xDS
+// source; without an id weir takes no counters. Both may be on the command line.
+func checkNode(l *linter) {
+	asks, counts := false, false
+	all(l.doc, func(s *corev3.ConfigSource) { asks = asks || s.GetApiConfigSource() != nil || s.GetAds() != nil })
+	all(l.doc, func(*metricsv3.MetricsServiceConfig) { counts = true })
+	n := l.doc.root.GetNode()
+	var missing []string
+	if n.GetId() == "" && (asks || counts) {
+		missing = append(missing, "node.id")
+	}
+	if n.GetCluster() == "" && asks {
+		missing = append(missing, "node.cluster")
+	}
+	if len(missing) == 0 {
+		return
+	}
+	follows := "weir takes no counters from an Envoy without a name"
+	if asks {
+		follows = "Envoy does not start with an xDS source and without them"
+	}
+	l.warn(l.doc.field(l.doc.root, "node"), "no "+strings.Join(missing, " and ")+": "+follows,
+		"write node: {id: edge-1, cluster: llm-edge}, each Envoy with an id of its own, or start Envoy with --service-node and --service-cluster")
+}
+
 func checkRTDS(l *linter) {
 	if l.Policy == nil || l.Policy.Envoy.XDS == nil {
 		return

@@ -77,6 +77,7 @@ var ruleTable = []Rule{
 	{ID: "buffer", Text: "a buffer that answers 413 to normal prompts", check: checkBuffers},
 	{ID: "keepalive", Text: "HTTP/2 pings more often than gRPC servers permit", check: checkKeepalive},
 
+	{ID: "node", Text: "no node.id or node.cluster, by which weir knows an Envoy", check: checkNode},
 	{ID: "rtds", Text: "no runtime layer of weir's although the policy serves one", Policy: true, check: checkRTDS},
 	{ID: "eds", Text: "a cluster whose endpoints the policy serves and the file does not ask for", Policy: true, check: checkEDS},
 	{ID: "fetch-timeout", Text: "initial_fetch_timeout 0 (never listens) or the 15 s default", check: checkFetchTimeout},
