@@ -17,7 +17,7 @@
 //	storey 0  policy     the house rules: weir.yaml → an immutable snapshot
 //	storey 1  identity   who is asking: the record, scopes, parameter limits
 //	          quota      the ledger: windows, reserve and settle (T1, T7, T8)
-//	          breaker    the fuse box: closed, soft, hard, half-open (B1, B2, B6)
+//	          breaker    the fuse box: closed, soft, hard, half-open; words of replicas (B1-B7)
 //	          queue      the waiting room: fair order, deadlines, shares, hints, seats (P1-P9, Q1-Q9)
 //	          gpu        the gauge: samples → smoothing → pressure (Q2, Q3, Q8)
 //	storey 2  admission  the desk: Plan, Reserve, Enter; the reason table

@@ -158,11 +158,11 @@ func (b *Breaker) left(p *phase, now time.Time) time.Duration {
 // What the caller did, client cancels and unknown ends are not recorded; a
 // probe that ends so must be given back with Forget.
 func (b *Breaker) Record(now time.Time, failed, probe bool) {
-	s := b.profile.Load()
-	if s.Off {
+	if probe && b.recordProbe(now, failed) {
 		return
 	}
-	if probe && b.recordProbe(now, failed) {
+	s := b.profile.Load()
+	if s.Off {
 		return
 	}
 	p := b.phase.Load()

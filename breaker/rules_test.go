@@ -95,7 +95,9 @@ func TestWhatCountsOpens(t *testing.T) {
 	}{
 		"callers' 400":                {Evidence{Status: 400, Details: viaUpstream}, Closed},
 		"callers' 401":                {Evidence{Status: 401}, Closed},
+		"callers' 404":                {Evidence{Status: 404, Details: viaUpstream}, Closed},
 		"callers' 413":                {Evidence{Status: 413}, Closed},
+		"callers' 422":                {Evidence{Status: 422, Details: viaUpstream}, Closed},
 		"our own 429":                 {Evidence{Status: 429, Ours: true}, Closed},
 		"shedding that we pushed":     {Evidence{Status: 503, Details: "drop_overload"}, Closed},
 		"maintenance that we pushed":  {Evidence{Status: 503, Details: "maintenance_mode"}, Closed},
