@@ -61,8 +61,9 @@ type speaker struct {
 
 	mu       sync.Mutex
 	voice    *breaker.Voice
-	outbox   map[breaker.Key]breaker.Opinion // the newest of each breaker
-	spoken   map[string]bool                 // tenants that were spoken of and are not closed
+	pools    map[breaker.Key]breaker.Opinion // outbox: the newest word of each breaker
+	tenants  map[breaker.Key]breaker.Opinion // what is said when no pool's word waits
+	spoken   map[string]bool                 // tenants that were spoken of, until it is said that they are closed
 	heard    map[string]bool                 // tenants that others say are in trouble
 	joinTill time.Time                       // until then it listens alone; zero = it has joined
 	mute     bool                            // the last word was not delivered
@@ -76,7 +77,7 @@ type speakerStats struct{ said, heard, failed, losses uint64 }
 func newSpeaker(now time.Time, replica string, bus breaker.Bus, council *breaker.Council, c policy.Cascade, log *slog.Logger, l *timeline) *speaker {
 	return &speaker{
 		bus: bus, council: council, log: log, timeline: l, bell: make(chan struct{}, 1),
-		voice: breaker.NewVoice(replica, now, c), outbox: map[breaker.Key]breaker.Opinion{},
+		voice: breaker.NewVoice(replica, now, c), pools: map[breaker.Key]breaker.Opinion{}, tenants: map[breaker.Key]breaker.Opinion{},
 		spoken: map[string]bool{}, heard: map[string]bool{}, joinTill: now.Add(joinFor), latest: now,
 	}
 }
@@ -111,17 +112,18 @@ func (s *speaker) round(now time.Time, desk *admission.Desk) {
 	for name := range s.heard {
 		if s.council.Ruling(now, name, breaker.Tenant).Open == 0 {
 			delete(s.heard, name)
+			s.spoken[name] = true // for the voice to forget it
 		} else if b := desk.Tenants().Get(name); b != nil && !open[name] {
 			s.say(now, b.View(now), true)
 		}
 	}
 	for name := range s.spoken {
-		if !open[name] {
-			s.say(now, breaker.View{Name: name, Kind: breaker.Tenant, Release: 1}, false)
+		if !open[name] && s.say(now, breaker.View{Name: name, Kind: breaker.Tenant, Release: 1}, false) {
+			open[name] = true // until there is nothing more to say of it
 		}
 	}
 	s.spoken = open
-	if len(s.outbox) > 0 {
+	if len(s.pools)+len(s.tenants) > 0 {
 		select {
 		case s.bell <- struct{}{}:
 		default:
@@ -129,10 +131,34 @@ func (s *speaker) round(now time.Time, desk *admission.Desk) {
 	}
 }
 
-func (s *speaker) say(now time.Time, v breaker.View, contested bool) {
-	if o, ok := s.voice.Say(now, v, contested); ok {
-		s.outbox[o.Key()] = o
+// say puts into the outbox what is to be said of a breaker; false = nothing. A
+// word that no bus takes is counted and dropped: it must not hold up others.
+func (s *speaker) say(now time.Time, v breaker.View, contested bool) bool {
+	o, ok := s.voice.Say(now, v, contested)
+	switch {
+	case !ok:
+		return false
+	case o.Check() != nil:
+		s.stats.failed++
+	case o.Kind == breaker.Tenant:
+		s.tenants[o.Key()] = o
+	default:
+		s.pools[o.Key()] = o
 	}
+	return true
+}
+
+// next takes a word out of the outbox, pools' first: tenants may be thousands.
+func (s *speaker) next() (breaker.Opinion, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, box := range []map[breaker.Key]breaker.Opinion{s.pools, s.tenants} {
+		for key, o := range box {
+			delete(box, key)
+			return o, true
+		}
+	}
+	return breaker.Opinion{}, false
 }
 
 // takeOver opens what is open by the word of the quorum, or by the own word of
@@ -175,34 +201,41 @@ func (s *speaker) publish(ctx context.Context) {
 	}
 }
 
-// deliver says all that is in the outbox, up to the first word that is not
-// delivered; what is left is said again by the voice.
+// deliver says what is in the outbox, up to the first word that is not
+// delivered: the voice says that one again, the others wait.
 func (s *speaker) deliver(ctx context.Context) bool {
+	for {
+		o, ok := s.next()
+		if !ok {
+			return true
+		}
+		within, stop := context.WithTimeout(ctx, publishWait)
+		err := s.bus.Publish(within, o)
+		stop()
+		s.delivered(o, err)
+		if ctx.Err() == nil {
+			s.turn(&s.mute, err)
+		}
+		if err != nil {
+			return false
+		}
+	}
+}
+
+// delivered notes what became of a word.
+func (s *speaker) delivered(o breaker.Opinion, err error) {
 	s.mu.Lock()
-	words := s.outbox
-	s.outbox = map[breaker.Key]breaker.Opinion{}
-	s.mu.Unlock()
-	var failed error
-	for _, o := range words {
-		if failed == nil {
-			within, stop := context.WithTimeout(ctx, publishWait)
-			failed = s.bus.Publish(within, o)
-			stop()
-		}
-		s.mu.Lock()
-		if failed != nil {
-			s.voice.Unsaid(o)
-			s.stats.failed++
-		} else {
-			s.stats.said++
-			s.latest = time.Now()
-		}
-		s.mu.Unlock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.stats.said++
+		s.latest = time.Now()
+		return
 	}
-	if ctx.Err() == nil && len(words) > 0 {
-		s.turn(&s.mute, failed)
+	s.stats.failed++
+	s.voice.Unsaid(o)
+	if o.Kind == breaker.Tenant {
+		s.spoken[o.Breaker] = true // also where it is closed and nobody would look any more
 	}
-	return failed == nil
 }
 
 // listen is the duty of hearing, until ctx ends.

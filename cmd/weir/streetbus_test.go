@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -162,6 +164,94 @@ func TestStreetSaysAgain(t *testing.T) {
 		up, _, stats := a.speaker.state(time.Now())
 		if !up || stats.failed == 0 || stats.failed > 6 || stats.losses != 1 {
 			t.Errorf("up %v, %+v", up, stats)
+		}
+	})
+}
+
+// slow is a bus that takes its time for each word.
+type slow struct{ breaker.Bus }
+
+func (b slow) Publish(ctx context.Context, o breaker.Opinion) error {
+	time.Sleep(time.Millisecond)
+	return b.Bus.Publish(ctx, o)
+}
+
+// TestStreetPoolsBeforeTenants: however many tenants there is something to say
+// of, what a pool's breaker does is known in time (B3: 250 ms).
+func TestStreetPoolsBeforeTenants(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		a, b := newReplicaOn(t, "a", p, slow{board.Join()}), newReplica(t, "b", p, &board)
+		defer a.end()
+		defer b.end()
+		time.Sleep(time.Second)
+		for n := range 3000 {
+			a.desk.Tenants().Trip(time.Now(), fmt.Sprint("tenant-", n), breaker.Hard, time.Minute, "test")
+		}
+		time.Sleep(200 * time.Millisecond)
+		a.ends("chat", 20, true)
+		time.Sleep(250 * time.Millisecond)
+		if !b.pool("chat").Sheds {
+			_, _, stats := a.speaker.state(time.Now())
+			t.Errorf("b does not know within 250 ms; a has said %d words", stats.said)
+		}
+		time.Sleep(4 * time.Second)
+		if n := len(b.o.Council.Words(time.Now(), "tenant-2999", breaker.Tenant)); n != 1 {
+			t.Errorf("%d words of the last tenant", n)
+		}
+	})
+}
+
+// TestStreetOneWordStopsNoOther: what cannot be said keeps nothing else from
+// being said, and does not make the bus away.
+func TestStreetOneWordStopsNoOther(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		a, b := newReplica(t, "a", p, &board), newReplica(t, "b", p, &board)
+		defer a.end()
+		defer b.end()
+		time.Sleep(time.Second)
+		a.desk.Tenants().Trip(time.Now(), strings.Repeat("x", breaker.MaxName+1), breaker.Hard, time.Minute, "test")
+		time.Sleep(time.Second)
+		a.ends("chat", 20, true)
+		time.Sleep(250 * time.Millisecond)
+		up, _, stats := a.speaker.state(time.Now())
+		if !up || stats.losses > 0 || !b.pool("chat").Sheds {
+			t.Errorf("up %v, %+v; b knows: %v", up, stats, b.pool("chat").Sheds)
+		}
+	})
+}
+
+// TestStreetSaysTheEndAgain: that a tenant's breaker is closed again is said
+// when the bus is back, long before the old word is over, and then no more.
+func TestStreetSaysTheEndAgain(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		bus := &stutter{Bus: board.Join()}
+		a, b := newReplicaOn(t, "a", p, bus), newReplica(t, "b", p, &board)
+		defer a.end()
+		defer b.end()
+		time.Sleep(time.Second)
+		a.desk.Tenants().Trip(time.Now(), "acme", breaker.Hard, time.Minute, "test")
+		time.Sleep(time.Second)
+		if n := len(b.o.Council.Words(time.Now(), "acme", breaker.Tenant)); n != 1 {
+			t.Fatalf("b has heard %d words", n)
+		}
+		bus.on.Store(true)
+		a.desk.Tenants().Get("acme").Reset(time.Now(), "test")
+		time.Sleep(time.Second)
+		bus.on.Store(false)
+		time.Sleep(2 * time.Second)
+		words := b.o.Council.Words(time.Now(), "acme", breaker.Tenant)
+		if len(words) != 1 || words[0].State != breaker.Closed {
+			t.Errorf("two seconds later b has %+v", words)
+		}
+		time.Sleep(20 * time.Second)
+		if words := b.o.Council.Words(time.Now(), "acme", breaker.Tenant); len(words) > 0 {
+			t.Errorf("it is said again and again: %+v", words)
 		}
 	})
 }
