@@ -30,14 +30,14 @@ func runtimeLayer(name string) *bootstrapv3.RuntimeLayer {
 	}}
 }
 
-// metricsSink is what the watch hears (B7, B8).
+// metricsSink is what the watch hears (B7, B8). Tags stay in the names: as
+// labels Envoy would cut a cluster's name at its first dot.
 func metricsSink() *metricsv3.StatsSink {
 	return &metricsv3.StatsSink{
 		Name: "envoy.stat_sinks.metrics_service",
 		ConfigType: &metricsv3.StatsSink_TypedConfig{TypedConfig: packed(&metricsv3.MetricsServiceConfig{
 			TransportApiVersion: corev3.ApiVersion_V3,
 			GrpcService:         grpcService(),
-			EmitTagsAsLabels:    true,
 			HistogramEmitMode:   metricsv3.HistogramEmitMode_SUMMARY,
 		})},
 	}

@@ -61,7 +61,7 @@ func TestSnippetForWatchAndSteering(t *testing.T) {
 	if err := b.GetStatsSinks()[0].GetTypedConfig().UnmarshalTo(sink); err != nil {
 		t.Fatal(err)
 	}
-	if sink.GetReportCountersAsDeltas().GetValue() || !sink.GetEmitTagsAsLabels() || b.GetStatsFlushInterval().AsDuration() != time.Second {
+	if sink.GetReportCountersAsDeltas().GetValue() || sink.GetEmitTagsAsLabels() || b.GetStatsFlushInterval().AsDuration() != time.Second {
 		t.Errorf("the sink is %v each %v", sink, b.GetStatsFlushInterval())
 	}
 	quick(t, sink.GetGrpcService())

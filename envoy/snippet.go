@@ -177,6 +177,11 @@ layered_runtime:
   # What weir changes while Envoy runs; above the others, so that it counts. Envoy starts without weir after a second.
 {{.Layers}}{{else}}
 {{end}}
+{{- if or .Layers .Sinks}}
+# Into the bootstrap: the name by which weir knows this Envoy; each has an id of its own (or envoy --service-node
+# and --service-cluster). Without an id nothing is watched; with an xDS source Envoy does not start without both.
+node: {id: edge-1, cluster: llm-edge}
+{{end}}
 {{- if .Sinks}}
 # Into the bootstrap: what weir watches (GOAWAYs, resets, connections). Totals, since increments would be lost while weir is away.
 stats_flush_interval: 1s
