@@ -2,6 +2,7 @@ package envoy_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -72,8 +73,9 @@ func resetStreams(c net.Conn, hits *atomic.Int64) {
 	}
 }
 
-// through starts an Envoy whose one listener leads to a cluster.
-func through(t *testing.T, b envoytest.Binary, c *clusterv3.Cluster) *envoytest.Envoy {
+// through starts an Envoy whose one listener leads to a cluster, by a route
+// that says more where wanted.
+func through(t *testing.T, b envoytest.Binary, c *clusterv3.Cluster, more ...envoytest.Tree) *envoytest.Envoy {
 	t.Helper()
 	raw, err := protojson.Marshal(c)
 	if err != nil {
@@ -85,11 +87,15 @@ func through(t *testing.T, b envoytest.Binary, c *clusterv3.Cluster) *envoytest.
 	}
 	dir := envoytest.Dir(t)
 	type tree = envoytest.Tree
+	route := tree{"cluster": c.GetName()}
+	for _, m := range more {
+		maps.Copy(route, m)
+	}
 	hcm := tree{
 		"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
 		"stat_prefix": "in",
 		"route_config": tree{"virtual_hosts": []any{tree{"name": "all", "domains": []any{"*"}, "routes": []any{
-			tree{"match": tree{"prefix": "/"}, "route": tree{"cluster": c.GetName()}},
+			tree{"match": tree{"prefix": "/"}, "route": route},
 		}}}},
 		"http_filters": []any{tree{"name": "envoy.filters.http.router", "typed_config": tree{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}},
 	}
