@@ -58,7 +58,7 @@ func guideHead(o ClusterOptions) string {
 # Into static_resources, beside the cluster weir ("weir envoy snippet").
 # Routes to these clusters repeat what did not reach a model, and nothing else; any other word (5xx, reset, gateway-error,
 # retriable-status-codes ...) would run a model call twice:
-#   retry_policy: {retry_on: "connect-failure,refused-stream", num_retries: 1, retry_back_off: {base_interval: 0.1s, max_interval: 1s}}
+#   retry_policy: {retry_on: "connect-failure,refused-stream", num_retries: 2, retry_back_off: {base_interval: 0.025s, max_interval: 0.25s}, retry_host_predicate: [{name: envoy.retry_host_predicates.previous_hosts, typed_config: {"@type": type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate}}], host_selection_retry_max_attempts: 5}
 clusters:
 `
 }
@@ -76,7 +76,8 @@ func guideSection(c policy.Cluster, o ClusterOptions) (string, error) {
 	doc.note("connect_timeout", "Envoy's own lag counts in it, and held requests may be released by the thousand")
 	doc.note("circuit_breakers", poolNotes(c, o)...)
 	if c.Budget > 0 {
-		doc.note("circuit_breakers.thresholds.0.retry_budget", "share of what is under way; what weir stops in a storm")
+		doc.note("circuit_breakers.thresholds.0.retry_budget", "share of what is under way, and how many at least: all calls that wait for the connection of a host that leaves.",
+			"What weir stops in a storm")
 	}
 	doc.note("outlier_detection",
 		"three failed answers or resets in a row, and the host is left alone and its connections are rebuilt.",

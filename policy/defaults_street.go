@@ -24,10 +24,13 @@ func defaultEtcd() Etcd { return Etcd{Prefix: "/weir/"} }
 
 func defaultXDS() XDS { return XDS{Layer: "weir"} }
 
-// defaultCluster has the numbers that Envoy has by default, but for
-// MaxRequests, which follows from the pools (see ProtectedClusters).
+// defaultCluster has the numbers that "weir envoy cluster" prints. They are
+// those that Envoy has by default, but for MaxRequests, which follows from the
+// pools (see ProtectedClusters), and for MinRetries: when a host leaves, all
+// calls that wait for its connection are tried again together, and three at
+// once are too few of them.
 func defaultCluster() Cluster {
-	return Cluster{MaxConnections: 1024, MaxPending: 1024, MaxRetries: 3, Budget: 0.2, MinRetries: 3}
+	return Cluster{MaxConnections: 1024, MaxPending: 1024, MaxRetries: 3, Budget: 0.2, MinRetries: 50}
 }
 
 func defaultEndpoints() Endpoints {

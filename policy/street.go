@@ -82,7 +82,7 @@ type Cluster struct {
 	MaxRequests    int64    // default seats of its pools + the longest line
 	MaxRetries     int64    // 3; used where Budget is 0
 	Budget         Ratio    // retry budget; 20 %; 0 = none
-	MinRetries     int64    // min_retry_concurrency; 3
+	MinRetries     int64    // min_retry_concurrency; 50
 	Endpoints      *Endpoints
 	Subsets        []map[string]string // of its pools, each once, in their order; Policy.ProtectedClusters has them
 

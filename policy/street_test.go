@@ -182,7 +182,7 @@ func TestStreetReads(t *testing.T) {
 // follow from the pools: seats (the most of adaptive ones) + the longest line.
 func TestProtectedClusters(t *testing.T) {
 	p := streetPolicy(t)
-	base := Cluster{MaxConnections: 1024, MaxPending: 1024, MaxRetries: 3, Budget: 0.2, MinRetries: 3}
+	base := Cluster{MaxConnections: 1024, MaxPending: 1024, MaxRetries: 3, Budget: 0.2, MinRetries: 50}
 	chat, c := base, base
 	chat.Name, chat.MaxRequests, chat.Subsets = "chat", 10+30+150, []map[string]string{{"v": "a"}, {"v": "b"}}
 	c.Name, c.MaxRequests = "c", 8+150
