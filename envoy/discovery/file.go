@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -43,8 +44,9 @@ func fromFile(ctx context.Context, name string, parse func([]byte) ([]Endpoint, 
 	return nil, fmt.Errorf("%s: is written all the time", name)
 }
 
+// readFile does not wait: what is no plain file is refused.
 func readFile(name string) ([]byte, fs.FileInfo, error) {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -52,6 +54,9 @@ func readFile(name string) ([]byte, fs.FileInfo, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, fmt.Errorf("%s: must be a file (is %v)", name, info.Mode().Type())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	return data, info, err

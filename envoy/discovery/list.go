@@ -49,6 +49,9 @@ func parseList(file string, data []byte) ([]Endpoint, error) {
 // documents splits a stream of YAML (or JSON) documents. Empty ones are left
 // out; a stream of none is an error.
 func documents(file string, data []byte) ([]*yaml.Node, error) {
+	if n := bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte(",")); n > maxMarks {
+		return nil, fmt.Errorf("%s: must have at most %d lines and commas (got %d)", file, maxMarks, n)
+	}
 	var docs []*yaml.Node
 	for dec := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var doc yaml.Node
@@ -113,7 +116,7 @@ func setField(e *Endpoint, key, value *yaml.Node) error {
 	case "weight":
 		w, err := strconv.ParseUint(value.Value, 10, 32)
 		if err != nil || w < 1 || w > maxWeight {
-			return lineError(value, fmt.Sprintf("weight must be a whole number from 1 to %d (got %q)", maxWeight, value.Value))
+			return lineError(value, fmt.Sprintf("weight must be a whole number from 1 to %d (got %.60q)", maxWeight, value.Value))
 		}
 		e.Weight = uint32(w)
 	case "subset":
@@ -123,7 +126,7 @@ func setField(e *Endpoint, key, value *yaml.Node) error {
 		}
 		e.Subset = s
 	default:
-		return lineError(key, fmt.Sprintf("%q is no key: the keys are address, health, weight and subset", key.Value))
+		return lineError(key, fmt.Sprintf("%.60q is no key: the keys are address, health, weight and subset", key.Value))
 	}
 	return nil
 }
@@ -131,7 +134,7 @@ func setField(e *Endpoint, key, value *yaml.Node) error {
 func setAddress(e *Endpoint, n *yaml.Node) error {
 	a, err := netip.ParseAddrPort(n.Value)
 	if err != nil || a.Port() == 0 || n.Kind != yaml.ScalarNode || a.Addr().Zone() != "" {
-		return lineError(n, fmt.Sprintf("address must be ip:port (got %q): EDS takes no names", n.Value))
+		return lineError(n, fmt.Sprintf("address must be ip:port (got %.60q): EDS takes no names", n.Value))
 	}
 	e.Address = plain(a)
 	return nil

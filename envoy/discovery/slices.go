@@ -106,12 +106,12 @@ func (r *reader) document(n *yaml.Node, depth int) error {
 		}
 		return nil
 	}
-	return at(r.file, n, fmt.Sprintf("kind must be EndpointSlice, EndpointSliceList or List (got %q)", s.Kind))
+	return at(r.file, n, fmt.Sprintf("kind must be EndpointSlice, EndpointSliceList or List (got %.60q)", s.Kind))
 }
 
 func (r *reader) slice(n *yaml.Node, s *slice) error {
 	if s.AddressType != "IPv4" && s.AddressType != "IPv6" {
-		return at(r.file, n, fmt.Sprintf("addressType must be IPv4 or IPv6 (got %q): EDS takes no names", s.AddressType))
+		return at(r.file, n, fmt.Sprintf("addressType must be IPv4 or IPv6 (got %.60q): EDS takes no names", s.AddressType))
 	}
 	if len(s.Endpoints) == 0 {
 		r.matched++ // a Service without pods has a slice without ports
@@ -143,7 +143,10 @@ func (r *reader) member(n *yaml.Node, port uint16) error {
 	}
 	ip, err := netip.ParseAddr(m.Addresses[0])
 	if err != nil || ip.Zone() != "" {
-		return at(r.file, n, fmt.Sprintf("addresses[0] must be an IP address (got %q)", m.Addresses[0]))
+		return at(r.file, n, fmt.Sprintf("addresses[0] must be an IP address (got %.60q)", m.Addresses[0]))
+	}
+	if !isLabel(m.Zone) {
+		return at(r.file, n, fmt.Sprintf("zone must have at most %d bytes without control characters (got %.60q)", maxLabel, m.Zone))
 	}
 	e := Endpoint{Address: plain(netip.AddrPortFrom(ip, port)), Zone: m.Zone, Health: m.health()}
 	if i, known := r.byAddress[e.Address]; known {
@@ -183,9 +186,9 @@ func (r *reader) pick(s *slice) (uint16, error) {
 	case len(found) > 1 && r.port == "":
 		return 0, errors.New("has several TCP ports: say which by port")
 	case len(found) > 1:
-		return 0, fmt.Errorf("has several ports %q", r.port)
+		return 0, fmt.Errorf("has several ports %.60q", r.port)
 	case r.port == "":
 		return 0, errors.New("has no TCP port")
 	}
-	return 0, fmt.Errorf("has no TCP port %q", r.port)
+	return 0, fmt.Errorf("has no TCP port %.60q", r.port)
 }

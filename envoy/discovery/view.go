@@ -51,7 +51,7 @@ func ParseHealth(s string) (Health, error) {
 			return h, nil
 		}
 	}
-	return Healthy, fmt.Errorf("must be healthy, degraded, unhealthy or draining (got %q)", s)
+	return Healthy, fmt.Errorf("must be healthy, degraded, unhealthy or draining (got %.60q)", s)
 }
 
 // Endpoint is one host of a cluster.
@@ -78,6 +78,7 @@ const (
 	maxEndpoints = 10_000
 	maxWeight    = 128
 	maxFile      = 16 << 20 // bytes
+	maxMarks     = 600_000  // line ends and commas: what reading costs goes with them, not with bytes
 )
 
 // Order sorts by priority, region, zone and address.
