@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -139,6 +140,9 @@ func breakerHandCommand(action, short, long, example string) *cobra.Command {
 		Example: example,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return usageError{errors.New("NAME is empty")}
+			}
 			body := map[string]string{"action": action}
 			if tenant {
 				body["kind"] = "tenant"
@@ -173,12 +177,20 @@ func breakerHandCommand(action, short, long, example string) *cobra.Command {
 	return c
 }
 
+// segment is a name as one part of a path, also one that a path would lose.
+func segment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(name)
+}
+
 func (f *breakerFlags) act(ctx context.Context, out io.Writer, name string, fields map[string]string) error {
 	body, err := json.Marshal(fields)
 	if err != nil {
 		return err
 	}
-	answer, err := adminCall(ctx, f.admin, f.token, "POST", "/debug/breakers/"+url.PathEscape(name), body)
+	answer, err := adminCall(ctx, f.admin, f.token, "POST", "/debug/breakers/"+segment(name), body)
 	if err != nil {
 		return err
 	}

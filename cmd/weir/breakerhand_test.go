@@ -203,6 +203,8 @@ func TestBreakerCommand(t *testing.T) {
 		{"hold chat --level hard", 2, "unknown flag: --level"},
 		{"list chat", 2, "see weir breaker list --help"},
 		{"nonsense", 2, "nonsense"},
+		{"trip .. --tenant", 0, "..: hard, was closed"},
+		{"reset . --tenant", 1, `tenant "." has no breaker`},
 	} {
 		args := append([]string{"breaker"}, strings.Fields(c.args)...)
 		if c.code != 2 || !strings.Contains(c.args, "nonsense") {
@@ -211,6 +213,40 @@ func TestBreakerCommand(t *testing.T) {
 		out, errOut, code := execute(t, args...)
 		if code != c.code || !strings.Contains(out+errOut, c.says) {
 			t.Errorf("weir breaker %s: exit code %d, want %d; says %q, want %q", c.args, code, c.code, out+errOut, c.says)
+		}
+	}
+}
+
+// TestBreakerCommandAsksWell: an address or a token that cannot be meant is not
+// sent, and the error says what is wrong with it.
+func TestBreakerCommandAsksWell(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"empty": "\n", "two": "a\nb\n", "long": strings.Repeat("x", 5000), "good": "s3cret\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"trip", ""}, 2, "NAME is empty"},
+		{[]string{"list", "--admin", "garbage"}, 2, `--admin "garbage": must be host:port or unix:/path`},
+		{[]string{"list", "--admin", ""}, 2, `--admin "": must be`},
+		{[]string{"list", "--admin", "unix:"}, 2, `--admin "unix:": must be`},
+		{[]string{"list", "--admin", "http://127.0.0.1:1"}, 2, "must be host:port"},
+		{[]string{"list", "--admin", "127.0.0.1:99999"}, 2, "must be host:port"},
+		{[]string{"list", "--admin", "127.0.0.1:"}, 2, "must be host:port"},
+		{[]string{"list", "--admin", "127.0.0.1:1", "--token-file", filepath.Join(dir, "good")}, 1, "weir: no weir answers at 127.0.0.1:1: dial tcp"},
+		{[]string{"list", "--admin", "127.0.0.1:1", "--token-file", filepath.Join(dir, "none")}, 1, "no such file"},
+		{[]string{"list", "--admin", "127.0.0.1:1", "--token-file", filepath.Join(dir, "empty")}, 1, "empty: the token must be one line"},
+		{[]string{"list", "--admin", "127.0.0.1:1", "--token-file", filepath.Join(dir, "two")}, 1, "two: the token must be one line"},
+		{[]string{"list", "--admin", "127.0.0.1:1", "--token-file", filepath.Join(dir, "long")}, 1, "long: more than 4096 bytes"},
+	} {
+		out, errOut, code := execute(t, append([]string{"breaker"}, c.args...)...)
+		if code != c.code || !strings.Contains(errOut, c.says) {
+			t.Errorf("weir breaker %q: exit code %d, want %d; says %q, want %q", c.args, code, c.code, out+errOut, c.says)
 		}
 	}
 }

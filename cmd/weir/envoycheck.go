@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -56,7 +57,7 @@ func checkEnvoy(c *cobra.Command, file, config, release string, asJSON bool) err
 			return err
 		}
 	}
-	data, err := os.ReadFile(file)
+	data, err := readFile(file, maxBootstrap)
 	if err != nil {
 		return err
 	}
@@ -73,6 +74,23 @@ func checkEnvoy(c *cobra.Command, file, config, release string, asJSON bool) err
 		err = fmt.Errorf("%s: %s", file, report.Summary())
 	}
 	return err
+}
+
+// maxBootstrap is the longest bootstrap that is checked, in bytes.
+const maxBootstrap = 64 << 20
+
+// readFile reads a file of at most so many bytes; it may be a pipe.
+func readFile(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s: more than %d bytes", file, most)
+	}
+	return data, err
 }
 
 // ruleList is one line for each rule.

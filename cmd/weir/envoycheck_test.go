@@ -49,6 +49,8 @@ func TestEnvoyCheck(t *testing.T) {
 		{"a release of nobody", []string{good, "--release", "1.35"}, 2, "", "1.36 to 1.40"},
 		{"an unknown flag", []string{good, "--relase", "1.36"}, 2, "", "unknown flag"},
 		{"a missing file", []string{good + "x"}, 1, "", "no such file"},
+		{"a file without end", []string{"/dev/zero"}, 1, "", "/dev/zero: more than 67108864 bytes"},
+		{"a directory", []string{t.TempDir()}, 1, "", "is a directory"},
 		{"a missing policy", []string{good, "--config", policy + "x"}, 1, "", "no such file"},
 	} {
 		stdout, stderr, code := execute(t, append([]string{"envoy", "check"}, c.args...)...)

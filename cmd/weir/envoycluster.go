@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -84,16 +85,21 @@ func (f *clusterFlags) check(c *cobra.Command) error {
 		return fmt.Errorf("--mean %v: must be 1ms to 1h", f.Mean)
 	case changed("permits-keepalive") && (f.Permits < time.Second || f.Permits > 24*time.Hour):
 		return fmt.Errorf("--permits-keepalive %v: must be 1s to 24h", f.Permits)
-	case f.Health != "-" && (len(f.Health) == 0 || f.Health[0] != '/'):
-		return fmt.Errorf("--health %q: must be a path from / on, or -", f.Health)
+	case f.Health != "-" && (len(f.Health) == 0 || f.Health[0] != '/' || !visible(f.Health)):
+		return fmt.Errorf("--health %q: must be a path from / on in visible ASCII, or -", f.Health)
 	case len(f.Hosts) > 0 && len(f.clusters) != 1:
 		return errors.New("--host: needs one --cluster that has these hosts")
 	}
 	for _, h := range f.Hosts {
 		host, port, err := net.SplitHostPort(h)
-		if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || host == "" || n == 0 {
+		if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || host == "" || n == 0 || !visible(host) {
 			return fmt.Errorf("--host %q: must be host:port", h)
 		}
 	}
 	return nil
+}
+
+// visible reports whether a text has visible ASCII alone, as hosts and paths do.
+func visible(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }

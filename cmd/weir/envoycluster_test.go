@@ -32,6 +32,13 @@ func TestEnvoyCluster(t *testing.T) {
 		{"--host 10.0.0.8:8000", 2, "--host: needs one --cluster"},
 		{"--cluster chat-int8 --host 10.0.0.8", 2, `--host "10.0.0.8": must be host:port`},
 		{"--cluster chat-int8 --host 10.0.0.8:0", 2, `--host "10.0.0.8:0": must be host:port`},
+		{"--cluster chat-int8 --host a\u202eb:80", 2, "must be host:port"},
+		{"--cluster chat-int8 --host http://a:80", 2, "must be host:port"},
+		{"--cluster chat-int8 --host a\x1b:80", 2, "must be host:port"},
+		{"--health /a\u202eb", 2, "must be a path"},
+		{"--health /a\x00b", 2, "must be a path"},
+		{"--health /h?full=1", 0, `path: "/h?full=1"`},
+		{"--cluster chat-int8 --host [2001:db8::1]:80 --host gpu-7.a.example:80", 0, "gpu-7.a.example"},
 		{"surplus", 2, "see weir envoy cluster --help"},
 		{"--nonsense", 2, "nonsense"},
 	} {

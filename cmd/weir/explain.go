@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -51,9 +53,9 @@ func adminGet(ctx context.Context, address, tokenFile, path string) ([]byte, err
 // adminCall asks a running weir's admin window; an answer other than 200 is an
 // error, with what it says.
 func adminCall(ctx context.Context, address, tokenFile, method, path string, body []byte) ([]byte, error) {
-	network, target := "tcp", address
-	if socket, ok := strings.CutPrefix(address, "unix:"); ok {
-		network, target = "unix", socket
+	network, target, err := dialled(address)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--admin %q: %w", address, err)}
 	}
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -67,13 +69,17 @@ func adminCall(ctx context.Context, address, tokenFile, method, path string, bod
 		return nil, err
 	}
 	if tokenFile != "" {
-		secret, err := os.ReadFile(tokenFile)
+		token, err := readToken(tokenFile)
 		if err != nil {
 			return nil, err
 		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(secret)))
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	res, err := client.Do(req)
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		err = asked.Err // the URL is of our making
+	}
 	if err != nil {
 		return nil, fmt.Errorf("no weir answers at %s: %w", address, err)
 	}
@@ -86,6 +92,34 @@ func adminCall(ctx context.Context, address, tokenFile, method, path string, bod
 		return nil, fmt.Errorf("%s: %s", res.Status, complaint(answer))
 	}
 	return answer, nil
+}
+
+// dialled is where an admin address leads.
+func dialled(address string) (network, target string, err error) {
+	if socket, ok := strings.CutPrefix(address, "unix:"); ok && socket != "" {
+		return "unix", socket, nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 {
+		return "", "", errors.New("must be host:port or unix:/path")
+	}
+	return "tcp", address, nil
+}
+
+// maxToken is the length of an admin token's file, in bytes.
+const maxToken = 4 << 10
+
+// readToken reads an admin token as the policy does.
+func readToken(file string) (string, error) {
+	data, err := readFile(file, maxToken)
+	token := strings.TrimSpace(string(data))
+	if err == nil && (token == "" || strings.ContainsFunc(token, func(r rune) bool { return !unicode.IsPrint(r) })) {
+		err = errors.New("the token must be one line of printable characters")
+	}
+	if err != nil {
+		return "", fmt.Errorf("--token-file %s: %w", file, err)
+	}
+	return token, nil
 }
 
 // complaint is what weir says was wrong, in words; an answer of another form is
