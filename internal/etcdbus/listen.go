@@ -30,39 +30,28 @@ func (b *Bus) Listen(ctx context.Context, heard func(breaker.Opinion), down func
 	defer context.AfterFunc(b.life, cancel)()
 	l := &listener{bus: b, heard: heard, last: make(map[string]said)}
 	pause := buswire.NewBackoff(b.options.Seed + b.listeners.Add(1))
-	lost := false
-	defer func() {
-		if lost {
-			b.count.away.Add(-1)
+	lost := buswire.Keep(ctx, pause, func(ready func()) error {
+		err := l.session(ctx, ready)
+		if b.life.Err() != nil {
+			cancel() // now, and not soon: nothing is lost
 		}
-	}()
-	for {
-		err := l.session(ctx, func() {
-			pause.Reset()
-			if lost {
-				lost = false
-				b.count.away.Add(-1)
-				down(nil)
-			}
-		})
-		switch {
-		case ctx.Err() != nil || b.life.Err() != nil:
-			return
-		case errors.Is(err, errBehind):
+		if errors.Is(err, errBehind) {
 			b.count.rereads.Add(1)
-		case !lost:
-			lost = true
-			b.count.losses.Add(1)
-			b.count.away.Add(1)
-			down(fmt.Errorf("etcdbus: %w", err))
+			return buswire.ErrAgain
 		}
-		again := time.NewTimer(pause.Pause())
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
+		return err
+	}, func(err error) {
+		if err == nil {
+			b.count.away.Add(-1)
+			down(nil)
 			return
 		}
+		b.count.losses.Add(1)
+		b.count.away.Add(1)
+		down(fmt.Errorf("etcdbus: %w", err))
+	})
+	if lost {
+		b.count.away.Add(-1)
 	}
 }
 

@@ -21,37 +21,24 @@ func (b *Bus) Listen(ctx context.Context, heard func(breaker.Opinion), down func
 	defer context.AfterFunc(b.life, cancel)()
 	l := &listener{bus: b, heard: heard, last: make(map[string]record)}
 	pause := buswire.NewBackoff(b.options.Seed + b.listeners.Add(1))
-	lost := false
-	defer func() {
-		if lost {
+	lost := buswire.Keep(ctx, pause, func(ready func()) error {
+		err := l.session(ctx, ready)
+		if b.life.Err() != nil {
+			cancel() // now, and not soon: nothing is lost
+		}
+		return err
+	}, func(err error) {
+		if err == nil {
 			b.count.away.Add(-1)
-		}
-	}()
-	for {
-		err := l.session(ctx, func() {
-			pause.Reset()
-			if lost {
-				lost = false
-				b.count.away.Add(-1)
-				down(nil)
-			}
-		})
-		if ctx.Err() != nil || b.life.Err() != nil {
+			down(nil)
 			return
 		}
-		if !lost {
-			lost = true
-			b.count.losses.Add(1)
-			b.count.away.Add(1)
-			down(fmt.Errorf("redisbus: %w", err))
-		}
-		again := time.NewTimer(pause.Pause())
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
-			return
-		}
+		b.count.losses.Add(1)
+		b.count.away.Add(1)
+		down(fmt.Errorf("redisbus: %w", err))
+	})
+	if lost {
+		b.count.away.Add(-1)
 	}
 }
 
