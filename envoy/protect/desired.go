@@ -12,9 +12,9 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Plan is what of a policy protection needs, looked up once. It is immutable;
-// make it with NewPlan.
-type Plan struct {
+// plan is what of a policy protection needs, looked up once. It is immutable;
+// make it with newPlan.
+type plan struct {
 	protection policy.Protection
 	scopes     []scope // by name
 	byName     map[string]int
@@ -32,10 +32,10 @@ type pool struct {
 	seats int64
 }
 
-// NewPlan reads a policy.
-func NewPlan(p *policy.Policy) *Plan {
+// newPlan reads a policy.
+func newPlan(p *policy.Policy) *plan {
 	clusters := p.ProtectedClusters()
-	pl := &Plan{protection: p.Envoy.Protection, scopes: make([]scope, len(clusters)), byName: make(map[string]int, len(clusters))}
+	pl := &plan{protection: p.Envoy.Protection, scopes: make([]scope, len(clusters)), byName: make(map[string]int, len(clusters))}
 	for i, c := range clusters {
 		pl.scopes[i].Cluster = c
 		pl.byName[c.Name] = i
@@ -53,20 +53,8 @@ func NewPlan(p *policy.Policy) *Plan {
 	return pl
 }
 
-// Desired is what one cluster should have by itself, without hysteresis. ok is
-// false where the policy has no such cluster; nothing is then desired.
-func (pl *Plan) Desired(in Input) (s Settings, ok bool) {
-	i, ok := pl.byName[in.Cluster]
-	if !ok {
-		return Settings{Cluster: in.Cluster}, false
-	}
-	return pl.desired(&pl.scopes[i], &in), true
-}
-
-// Desired is that of a plan made for one question.
-func Desired(in Input, p *policy.Policy) (s Settings, ok bool) { return NewPlan(p).Desired(in) }
-
-func (pl *Plan) desired(c *scope, in *Input) Settings {
+// desired is what one cluster should have by itself, without hysteresis.
+func (pl *plan) desired(c *scope, in *Input) Settings {
 	s := Settings{Cluster: c.Name}
 	if pl.protection.Off {
 		return s
@@ -128,7 +116,7 @@ func (c *scope) halveRetries(s *Settings) {
 
 // drop sets the share that Envoy drops by dice, and says how it came about; ""
 // = the policy has none dropped.
-func (pl *Plan) drop(c *scope, states []*State, s *Settings) string {
+func (pl *plan) drop(c *scope, states []*State, s *Settings) string {
 	if pl.protection.HardDrop == 0 || !slices.ContainsFunc(states, open) {
 		return ""
 	}
@@ -161,7 +149,7 @@ func open(s *State) bool {
 }
 
 // shareDropped of the traffic of a pool that is not closed.
-func (pl *Plan) shareDropped(s *State) float64 {
+func (pl *plan) shareDropped(s *State) float64 {
 	level, held := s.State, 1.0
 	if level == breaker.HalfOpen {
 		level, held = s.Level, 1-unit(s.Release)
@@ -173,7 +161,7 @@ func (pl *Plan) shareDropped(s *State) float64 {
 }
 
 // protect scales max_requests (B8).
-func (pl *Plan) protect(c *scope, in *Input, s *Settings) {
+func (pl *plan) protect(c *scope, in *Input, s *Settings) {
 	normal := c.MaxRequests
 	share := unit(in.Share)
 	twentieths := math.Ceil(20*share - 1e-9)

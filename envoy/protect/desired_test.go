@@ -148,9 +148,9 @@ func TestDesired(t *testing.T) {
 			in: Input{Cluster: "chat", Storm: true, Protect: true, Breakers: pools(hard, hard), Unwell: map[string]bool{"a": true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, ok := Desired(c.in, street(c.change))
-			if got := numbers(s); got != c.want || !ok {
-				t.Errorf("desired %q, ok %v, want %q", got, ok, c.want)
+			s := wanted(newPlan(street(c.change)), c.in)
+			if got := numbers(s); got != c.want {
+				t.Errorf("desired %q, want %q", got, c.want)
 			}
 			if (len(s.Because) > 0) != (c.want != "") {
 				t.Errorf("%d reasons for %q", len(s.Because), c.want)
@@ -171,9 +171,14 @@ func TestDesired(t *testing.T) {
 	}
 }
 
-func TestDesiredOfAnUnknownCluster(t *testing.T) {
-	if s, ok := Desired(Input{Cluster: "nobody", Storm: true}, street(nil)); ok || numbers(s) != "" {
-		t.Errorf("%q, ok %v for a cluster that the policy does not have", numbers(s), ok)
+// wanted is what the input's cluster should have by itself.
+func wanted(pl *plan, in Input) Settings { return pl.desired(&pl.scopes[pl.byName[in.Cluster]], &in) }
+
+func TestUnknownClusterIsPassedOver(t *testing.T) {
+	p := street(nil)
+	s, changed, _ := new(Keeper).Step(start(), []Input{{Cluster: "nobody", Storm: true}}, p)
+	if len(s) != len(p.Envoy.Clusters) || len(changed) != 0 {
+		t.Errorf("%d clusters and changes %v for one that the policy does not have", len(s), changed)
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package protect decides what Envoy should be told (B10): from breaker
 // states, what is watched and policy to one desired Settings for each cluster
-// (Plan, Desired), and from what is desired to what is told (Keeper), with
+// (desired.go), and from what is desired to what is told (Keeper), with
 // hysteresis and a bound on the rate of changes. Both are pure.
 //
 // # What is desired

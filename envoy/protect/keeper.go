@@ -14,7 +14,7 @@ import (
 // for concurrent use.
 type Keeper struct {
 	policy *policy.Policy
-	plan   *Plan
+	plan   *plan
 	kept   map[string]*kept
 	inputs []*Input // by scope of the plan; used again in each Step
 	log    []time.Time
@@ -49,20 +49,6 @@ const patience = time.Second
 // maxPast bounds what is remembered of one cluster that changes its mind often;
 // beyond it the two oldest count as one.
 const maxPast = 16
-
-// Restore says what a cluster was told in an earlier life, so that a restart
-// loosens nothing before calm. What is wanted then is not known.
-func (k *Keeper) Restore(now time.Time, s Settings) {
-	m := measureOf(&s)
-	why := s.Because
-	if len(why) == 0 {
-		why = []Reason{{"B10", "told before weir started"}}
-	}
-	k.tick(now)
-	k.of(s.Cluster).is = m
-	k.of(s.Cluster).told = s
-	k.of(s.Cluster).past = []span{{m, why, now}}
-}
 
 // Step takes what all clusters look like at now and gives what each cluster of
 // the policy is told, by name, what of it is new, and the instant at which to
@@ -154,7 +140,7 @@ func (k *Keeper) tick(now time.Time) {
 // follow takes another policy. A cluster that it does not have any more is
 // forgotten: nothing is told of it, so it has the file's numbers.
 func (k *Keeper) follow(now time.Time, p *policy.Policy) (changed []Change) {
-	k.policy, k.plan = p, NewPlan(p)
+	k.policy, k.plan = p, newPlan(p)
 	k.inputs = make([]*Input, len(k.plan.scopes))
 	for name, s := range k.kept {
 		if _, ok := k.plan.byName[name]; ok {

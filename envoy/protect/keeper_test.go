@@ -211,24 +211,6 @@ func TestAnotherPolicy(t *testing.T) {
 	}
 }
 
-func TestRestore(t *testing.T) {
-	zero := int64(0)
-	before := Settings{Cluster: "chat", MaxRetries: &zero, BudgetPercent: &zero, MinRetries: &zero}
-	p, k := street(nil), new(Keeper)
-	k.Restore(start(), before)
-	k.Restore(start(), Settings{Cluster: "nobody", Drop: 50})
-	s, changed, next := k.Step(start(), nil, p)
-	if told(s, "chat") != stopped || len(s) != 3 || !next.Equal(start().Add(5*time.Second)) || len(s[1].Because) != 1 {
-		t.Errorf("after a restart: %q, %d clusters, next %v, reasons %v", told(s, "chat"), len(s), next, s[1].Because)
-	}
-	if len(changed) != 1 || changed[0].Cluster != "nobody" {
-		t.Errorf("after a restart: changes %v, want that of the cluster that is not there any more", changed)
-	}
-	if s, _, _ = k.Step(start().Add(5*time.Second), nil, p); told(s, "chat") != "" {
-		t.Errorf("after calm: %q", told(s, "chat"))
-	}
-}
-
 // BenchmarkProtection is one Step over 1,000 clusters, of which each changes
 // its mind in every Step.
 func BenchmarkProtection(b *testing.B) {

@@ -86,7 +86,7 @@ func anyProtection(t *rapid.T) func(*policy.Policy) {
 func TestKeeperAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := street(anyProtection(t))
-		v, plan := p.Envoy.Protection, NewPlan(p)
+		v, plan := p.Envoy.Protection, newPlan(p)
 		k := new(Keeper)
 		names := []string{"aside", "chat", "infer"}
 		models := make([]model, len(names))
@@ -108,7 +108,7 @@ func TestKeeperAgainstAModel(t *testing.T) {
 			}
 			for i := range names {
 				m := &models[i]
-				want, _ := plan.Desired(in[i])
+				want := wanted(plan, in[i])
 				m.wanted, m.at = append(m.wanted, measureOf(&want)), append(m.at, now)
 				if listed := slices.ContainsFunc(changed, func(c Change) bool {
 					return c.Cluster == names[i] && c.At.Equal(now) && c.From != c.To && c.Because != ""
@@ -162,7 +162,7 @@ func TestKeeperAgainstAModel(t *testing.T) {
 			now = next
 		}
 		for i := range models {
-			want, _ := plan.Desired(in[i])
+			want := wanted(plan, in[i])
 			if !models[i].told.equal(measureOf(&want)) {
 				t.Fatalf("%s: at rest it is told %v, want %v", names[i], models[i].told, measureOf(&want))
 			}
@@ -182,7 +182,7 @@ func recent(told []time.Time, now time.Time) (n int) {
 }
 
 // bounds: what lowers max_requests stops at floor, lane and what runs.
-func bounds(t *rapid.T, plan *Plan, i int, in *Input, from, to int64) {
+func bounds(t *rapid.T, plan *plan, i int, in *Input, from, to int64) {
 	if to >= from {
 		return
 	}
