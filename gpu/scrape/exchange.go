@@ -45,9 +45,9 @@ func (w *wire) Read(p []byte) (int, error) {
 }
 
 // exchange asks the same of one server again and again by HTTP/1.1, over one
-// connection that is kept. All of it is done by the goroutine that asks: what
-// net/http's Transport adds, two goroutines for each connection that wake each
-// other, is half of what a look costs.
+// connection that is kept. All of it is done by the goroutine that asks: with
+// the two goroutines that net/http's Transport has for each connection a look
+// costs a tenth more (BenchmarkPolled).
 //
 // A connection serves the next look only if the answer before it was read to
 // its end and nothing came after it: what a server says unasked would be taken
