@@ -51,6 +51,7 @@
 //	what happens when something dies          docs/failures.md
 //	what Envoy has to be told                 examples/envoy/, weir envoy snippet, weir envoy cluster
 //	when a breaker opens, who believes whom   breaker/; /debug/breakers, weir breaker list
+//	a storm of GOAWAYs that opens it (B7)     seen in envoy/watch, carried by cmd/weir/streetstorm.go
 //	what Envoys are told while weir runs      envoy/protect, envoy/xds; /debug/envoys, /debug/timeline
 //	who makes breakers' time pass, and wires  cmd/weir/street*.go
 package weir
