@@ -22,8 +22,12 @@ import (
 // SourceMetrics is the name of Metrics.
 const SourceMetrics = "metrics"
 
-// maxNode is the longest node id that is taken, in bytes.
+// maxNode is the longest node id or cluster that is taken, in bytes.
 const maxNode = 256
+
+// keepFrame is how large a buffer a stream keeps for its next message: else a
+// thousand streams could hold MaxMessage each by one message.
+const keepFrame = 1 << 20
 
 // MaxMessage is what the gRPC server that Metrics is registered with must let
 // through (grpc.MaxRecvMsgSize; its default is 4 MiB): all statistics of some
@@ -133,6 +137,9 @@ func (m *Metrics) stream(s grpc.ServerStream) error {
 		rows := d.table.end(name, clock.at(received, d.table.stamp))
 		m.tally.note(len(bytes), len(rows), &d.garbage)
 		m.tally.deliver(m.sink, SourceMetrics, rows)
+		if cap(raw.bytes) > keepFrame {
+			raw.bytes = nil
+		}
 	}
 }
 
@@ -141,10 +148,10 @@ func (m *Metrics) stream(s grpc.ServerStream) error {
 func (m *Metrics) enter(ctx context.Context, d *decoder) (string, error) {
 	from, _ := peer.FromContext(ctx)
 	node := d.node
-	if node.ID == "" || len(node.ID) > maxNode {
+	if node.ID == "" || len(node.ID) > maxNode || len(node.Cluster) > maxNode {
 		m.tally.garbage[GarbageNode].Add(1)
-		m.words.warn(time.Now(), "node", "an Envoy's metrics are refused: its first message must have a node.id of 1 to 256 bytes", "peer", address(from))
-		return "", status.Error(codes.InvalidArgument, "the first message must have a node.id of 1 to 256 bytes")
+		m.words.warn(time.Now(), "node", "an Envoy's metrics are refused: its first message must have a node.id of 1 to 256 bytes, and a node.cluster of no more", "peer", address(from))
+		return "", status.Error(codes.InvalidArgument, "the first message must have a node.id of 1 to 256 bytes, and a node.cluster of no more")
 	}
 	if m.allow != nil {
 		if err := m.allow(node, from); err != nil {
@@ -155,6 +162,11 @@ func (m *Metrics) enter(ctx context.Context, d *decoder) (string, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if len(m.streams) >= MaxEnvoys {
+		m.tally.garbage[GarbageMany].Add(1)
+		m.words.warn(time.Now(), "streams", "an Envoy's metrics are refused: there are too many streams", "limit", MaxEnvoys, "node", node.ID, "peer", address(from))
+		return "", status.Error(codes.ResourceExhausted, "weir takes the metrics of no more Envoys")
+	}
 	name := node.ID
 	for i := 2; m.streams[name]; i++ {
 		name = node.ID + "#" + strconv.Itoa(i)

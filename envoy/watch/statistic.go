@@ -108,7 +108,7 @@ type table struct {
 	watched map[string]struct{}
 	rows    map[string]*row
 	turn    uint64
-	stamp   int64      // of the newest flush; 0 = unknown, and nothing comes in parts
+	stamp   int64      // of the flush that is read; 0 = unknown, and nothing comes in parts
 	said    []*row     // in this turn
 	out     []Counters // of the last turn
 	name    []byte     // of a cluster whose name lies in two parts
@@ -122,6 +122,7 @@ func newTable(watched map[string]struct{}) *table {
 // else a statistic that is not said again keeps its value.
 func (t *table) begin(afresh bool) {
 	t.turn++
+	t.stamp = 0 // the sender's clock may have gone back
 	t.said = t.said[:0]
 	if afresh {
 		for _, r := range t.rows {

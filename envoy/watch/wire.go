@@ -106,6 +106,10 @@ func (d *decoder) identifier(b []byte) {
 	}
 }
 
+// maxStatName is the longest name that is looked at: of the names of clusters,
+// policies have 256 bytes at most.
+const maxStatName = 1024
+
 // family reads a MetricFamily. Its name comes first on the wire of every
 // writer that was seen, and must: what comes before it is not read.
 func (d *decoder) family(b []byte) {
@@ -114,6 +118,8 @@ func (d *decoder) family(b []byte) {
 	classes := false
 	ok := fields(b, func(n protowire.Number, val []byte, _ uint64) {
 		switch {
+		case n == 1 && len(val) > maxStatName:
+			s = numStats
 		case n == 1:
 			in, s = parts(val)
 			if s == numStats && bytes.HasSuffix(val, []byte(".upstream_rq_xx")) {
@@ -162,7 +168,7 @@ func (d *decoder) metric(in []byte, s stat, classes bool, b []byte) {
 	if cluster == nil {
 		cluster, rest = in, nil
 	}
-	if cluster != nil {
+	if cluster != nil && len(cluster) <= maxStatName {
 		d.table.put(cluster, rest, s, int64(value))
 	}
 }
