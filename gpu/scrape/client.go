@@ -10,25 +10,28 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/weirproxy/weir/policy"
 )
 
-// maxToken bounds a token's file, in bytes.
-const maxToken = 64 << 10
+// The bounds, in bytes: of a token's file, and of an answer before its body.
+const (
+	maxToken  = 64 << 10
+	maxHeader = 64 << 10
+)
 
-// client asks one address over one connection that is kept. Certificates are
+// client asks one address, over a connection that is kept. Certificates are
 // read anew for each connection, and a token when its file changes, so that
 // what was rotated is taken without a restart. Proxies of the environment are
 // not used and redirects not followed: a metrics address that sends weir
 // elsewhere is a mistake, or an attempt to make it ask somebody else. Looks
 // are made one after the other.
 type client struct {
-	exchange exchange
-	request  *http.Request
-	text     []byte // of the request, with the token; nil = to be made
-	token    watched
+	http    http.Client
+	request *http.Request
+	token   watched
 }
 
 // newClient checks address, token and certificates. A token goes over https,
@@ -68,7 +71,16 @@ func newClient(t policy.TelemetrySource) (*client, error) {
 	if _, err := files.Config(); err != nil {
 		return nil, err
 	}
-	c.exchange.dial = dialer(u, files)
+	c.http = http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialTLSContext:         dialTLS(files),
+			DisableCompression:     true, // done here, to bound what it grows to
+			MaxIdleConnsPerHost:    1,
+			IdleConnTimeout:        2 * time.Minute,
+			MaxResponseHeaderBytes: maxHeader,
+		},
+	}
 	return c, nil
 }
 
@@ -85,26 +97,23 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// dialer connects to the host of an address, over TLS with the files as they
-// are then.
-func dialer(u *url.URL, files policy.ClientTLS) func(ctx context.Context) (net.Conn, error) {
-	addr := hostPort(u)
-	if u.Scheme == "http" {
-		return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "tcp", addr) }
-	}
-	return func(ctx context.Context) (net.Conn, error) {
+// dialTLS connects with the files as they are then.
+func dialTLS(files policy.ClientTLS) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		config, err := files.Config()
 		if err != nil {
 			return nil, err
 		}
-		return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
+		return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
 	}
 }
 
-// carry sends a token from now on.
+// carry sends a token from now on. The header that an earlier look was sent
+// with may still be read by its connection, so it is not changed.
 func (c *client) carry(token string) {
-	c.request.Header.Set("Authorization", "Bearer "+token)
-	c.text = nil
+	header := c.request.Header.Clone()
+	header.Set("Authorization", "Bearer "+token)
+	c.request.Header = header
 }
 
 // get asks once. A token file that cannot be read leaves the last token.
@@ -112,15 +121,8 @@ func (c *client) get(ctx context.Context) (*http.Response, error) {
 	if text, changed, err := c.token.read(); err == nil && changed {
 		c.carry(string(bytes.TrimSpace(text)))
 	}
-	if c.text == nil {
-		if strings.ContainsFunc(c.request.Header.Get("Authorization"), unicode.IsControl) {
-			return nil, errors.New("token: has a control character, such as the end of a line")
-		}
-		var b bytes.Buffer
-		if err := c.request.Write(&b); err != nil {
-			return nil, err
-		}
-		c.text = b.Bytes()
+	if strings.ContainsFunc(c.request.Header.Get("Authorization"), unicode.IsControl) {
+		return nil, errors.New("token: has a control character, such as the end of a line")
 	}
-	return c.exchange.do(ctx, c.request, c.text)
+	return c.http.Do(c.request.WithContext(ctx))
 }

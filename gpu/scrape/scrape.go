@@ -110,7 +110,7 @@ func (s *Source) Engine() bool { return s.engine }
 
 // Close frees the idle connection.
 func (s *Source) Close() error {
-	s.client.exchange.close()
+	s.client.http.CloseIdleConnections()
 	return nil
 }
 
