@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -82,15 +84,23 @@ func printBreakers(out io.Writer, v *breakersView) error {
 	for _, list := range [][]breakerView{v.Breakers, v.Tenants} {
 		for i := range list {
 			b := &list[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", b.Name, b.Kind, b.stateText(), lasting(v.At, b.Since), b.Requests, b.Failures,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", plain(b.Name), b.Kind, b.stateText(), lasting(v.At, b.Since), b.Requests, b.Failures,
 				percent(b.Soft)+"/"+percent(b.Hard), percent(b.Release), b.elsewhereText(), b.nextText())
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "replica %s, bus %s, %d tenants known\n", v.Replica, v.Bus, v.Known)
+	_, err := fmt.Fprintf(out, "replica %s, bus %s, %d tenants known\n", plain(v.Replica), v.Bus, v.Known)
 	return err
+}
+
+// plain is a name as a terminal may have it.
+func plain(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(name)
+	}
+	return name
 }
 
 func (b *breakerView) stateText() string {

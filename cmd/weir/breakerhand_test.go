@@ -213,6 +213,19 @@ func TestBreakerCommand(t *testing.T) {
 	}
 }
 
+// TestBreakerTableIsPlain: whatever a name holds, a terminal is not told what to
+// do.
+func TestBreakerTableIsPlain(t *testing.T) {
+	var out strings.Builder
+	v := breakersView{Replica: "r\x1b[2J", Breakers: []breakerView{{Name: "a\x1b[31m"}, {Name: "b\u202ec"}, {Name: "c\nd"}, {Name: "Zürich 1"}}}
+	if err := printBreakers(&out, &v); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.ContainsAny(text, "\x1b\u202e") || strings.Count(text, "\n") != 6 || !strings.Contains(text, `"a\x1b[31m" `) || !strings.Contains(text, "\nZürich 1 ") {
+		t.Errorf("%q", text)
+	}
+}
+
 // TestBreakerCommandAsksWell: an address or a token that cannot be meant is not
 // sent, and the error says what is wrong with it.
 func TestBreakerCommandAsksWell(t *testing.T) {

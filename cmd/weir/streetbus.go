@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/identity"
 	"github.com/weirproxy/weir/internal/etcdbus"
 	"github.com/weirproxy/weir/internal/redisbus"
 	"github.com/weirproxy/weir/policy"
@@ -254,7 +255,7 @@ func (s *speaker) hear(o breaker.Opinion) {
 	defer s.mu.Unlock()
 	s.stats.heard++
 	s.latest = now
-	if o.Kind == breaker.Tenant && o.Open() && len(s.heard) < maxHeard {
+	if o.Kind == breaker.Tenant && o.Open() && len(s.heard) < maxHeard && identity.CheckTenant(o.Breaker) == nil {
 		s.heard[o.Breaker] = true
 	}
 }

@@ -255,3 +255,30 @@ func TestStreetSaysTheEndAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestStreetTakesOverTenants, and none whose name no tenant can have: it would
+// stand in tables and logs.
+func TestStreetTakesOverTenants(t *testing.T) {
+	p := readPolicy(t, streetPolicy)
+	synctest.Test(t, func(t *testing.T) {
+		var board membus.Board
+		other := board.Join()
+		names := map[string]bool{"acme": true, "a\x1b[2J": false, "a\nb": false, "\xff": false}
+		for name := range names {
+			if err := other.Publish(t.Context(), breaker.Opinion{
+				Replica: "x", Breaker: name, Kind: breaker.Tenant, State: breaker.Hard, Level: breaker.Hard,
+				Requests: 100, Failures: 90, Left: time.Minute, Seq: 1, TTL: 15 * time.Second,
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := newReplica(t, "a", p, &board)
+		defer a.end()
+		time.Sleep(time.Second)
+		for name, is := range names {
+			if b := a.desk.Tenants().Get(name); (b != nil) != is {
+				t.Errorf("tenant %q has a breaker: %v, want %v", name, b != nil, is)
+			}
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,10 +66,19 @@ func (w window) envoys(rw http.ResponseWriter, _ *http.Request) {
 
 // timeline shows what happened, in order.
 func (w window) timeline(rw http.ResponseWriter, r *http.Request) {
-	v := r.URL.Query()
+	v, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		fail(rw, http.StatusBadRequest, "the query cannot be read: "+err.Error())
+		return
+	}
+	for name, values := range v {
+		if len(values) > 1 {
+			fail(rw, http.StatusBadRequest, name+" stands twice")
+			return
+		}
+	}
 	q := TimelineQuery{Breaker: v.Get("breaker"), Cluster: v.Get("cluster")}
 	if text := v.Get("since"); text != "" {
-		var err error
 		if q.Since, err = strconv.ParseUint(text, 10, 64); err != nil {
 			fail(rw, http.StatusBadRequest, fmt.Sprintf("since must be the number of an entry (got %q)", text))
 			return

@@ -212,6 +212,9 @@ func TestTimelineQuery(t *testing.T) {
 		"/debug/timeline?since=7&breaker=chat&cluster=c": `"Since": 7`,
 		"/debug/timeline?since=-1":                       `since must be the number of an entry`,
 		"/debug/timeline?since=x":                        `since must be the number of an entry`,
+		"/debug/timeline?since=7%zz":                     `the query cannot be read`,
+		"/debug/timeline?since=7;breaker=chat":           `the query cannot be read`,
+		"/debug/timeline?since=7&since=8":                `since stands twice`,
 	} {
 		if w := ask(h, "GET", path); !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %s, want %s", path, w.Body, want)
