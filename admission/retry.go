@@ -36,6 +36,7 @@ const longestPatience = time.Minute
 type retries struct {
 	storm   atomic.Bool // of GOAWAYs or resets, at its cluster
 	streaks streaks
+	outage  outage
 
 	waits, storms, deadlines atomic.Uint64
 }
@@ -44,6 +45,18 @@ func newRetries(now time.Time) *retries { return &retries{streaks: streaks{base:
 
 func (r *retries) counts() Pushbacks {
 	return Pushbacks{Waits: r.waits.Load(), Storms: r.storms.Load(), Deadlines: r.deadlines.Load()}
+}
+
+// stormy reports whether nobody is to try again.
+func (r *retries) stormy(now time.Time, c *policy.RetryControl) bool {
+	return r.storm.Load() || r.outage.is(now.Sub(r.streaks.base), c)
+}
+
+// strike counts a failure of the pool and gives how many the tenant has in a
+// row.
+func (r *retries) strike(now time.Time, tenant string, c *policy.RetryControl) int {
+	r.outage.strike(now.Sub(r.streaks.base), remembered(c))
+	return r.streaks.strike(now, tenant, remembered(c))
 }
 
 // backOff is the wait after n failures in a row, n from 1: base, times factor
@@ -86,7 +99,7 @@ func (p *Plan) pushBack(now time.Time, by Advice) {
 		if n > 0 {
 			d.RetryAfter = max(d.RetryAfter, backOff(c, n, l.dice()))
 		}
-		stop = stop || n >= c.Storm || l.retries.storm.Load()
+		stop = stop || n >= c.Storm || l.retries.stormy(now, c)
 	}
 	// A gRPC deadline holds for all tries together; that of an HTTP call is
 	// said anew with each, so what waits for its turn may come again.
@@ -122,7 +135,7 @@ func (c *Core) Failing(now time.Time, p *Plan, counts bool) (b Pushback) {
 	}
 	var n int
 	if counts && p.struck.CompareAndSwap(false, true) {
-		n = l.retries.streaks.strike(now, r.tenant(), remembered(control))
+		n = l.retries.strike(now, r.tenant(), control)
 	} else if n = l.retries.streaks.find(now, r.tenant(), remembered(control)); !counts {
 		n++
 	}
@@ -130,7 +143,7 @@ func (c *Core) Failing(now time.Time, p *Plan, counts bool) (b Pushback) {
 	if v, _, open := c.allOpen(now, r); open {
 		b.After = max(b.After, v.RetryAfter)
 	}
-	b.Stop = n >= control.Storm || l.retries.storm.Load()
+	b.Stop = n >= control.Storm || l.retries.stormy(now, control)
 	late := !r.Deadline.IsZero() && !now.Add(b.After).Before(r.Deadline)
 	l.retries.told(b.Stop, late)
 	b.Stop = b.Stop || late
@@ -139,12 +152,13 @@ func (c *Core) Failing(now time.Time, p *Plan, counts bool) (b Pushback) {
 
 // strike counts an end for the streak of the tenant at the pool where it ran.
 func (p *Plan) strike(now time.Time, failed bool) {
-	s := &p.seat.retries.streaks
+	r := p.seat.retries
 	switch {
 	case !failed:
-		s.end(p.Request.tenant())
+		r.streaks.end(p.Request.tenant())
+		r.outage.end()
 	case p.struck.CompareAndSwap(false, true):
-		s.strike(now, p.Request.tenant(), remembered(&p.Request.Policy.Retry))
+		r.strike(now, p.Request.tenant(), &p.Request.Policy.Retry)
 	}
 }
 

@@ -110,7 +110,7 @@ func (a amplified) String() string {
 // restarted restarts all hosts of both pools under naive clients.
 func (s *street) restarted(t *testing.T, chat *engines, away time.Duration) (grpcs, https amplified) {
 	t.Helper()
-	const tenants = 3
+	const tenants = 30 // of few calls each
 	var tokens [tenants]string
 	for i := range tokens {
 		tokens[i] = s.token(claims{"tenant": fmt.Sprintf("naive-%d", i)})
