@@ -122,6 +122,9 @@ func (b *breakerView) elsewhereText() string {
 }
 
 func (b *breakerView) nextText() string {
+	if b.Next.In != nil && b.Held != nil {
+		return fmt.Sprintf("%s: its hold ends in %.1fs", b.Next.To, *b.Next.In)
+	}
 	if b.Next.In != nil {
 		return fmt.Sprintf("%s in %.1fs", b.Next.To, *b.Next.In)
 	}

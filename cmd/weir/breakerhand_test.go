@@ -185,6 +185,7 @@ func TestBreakerCommand(t *testing.T) {
 		{"trip chat --for 1m --level soft --reason test", 0, "chat: soft, was closed; next half_open in "},
 		{"list", 0, "chat   http  soft"},
 		{"hold chat", 0, "chat: soft, held, was soft; next soft: held until it is reset or tripped"},
+		{"hold chat --for 1h", 0, "next soft: its hold ends in 3"}, // and what is then is not new
 		{"reset chat --json", 0, `"after": "closed"`},
 		{"trip a/b --tenant", 0, "a/b: hard, was closed"},
 		{"list", 0, "a/b    tenant"},

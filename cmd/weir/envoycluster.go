@@ -32,7 +32,7 @@ func envoyClusterCommand() *cobra.Command {
 			"checks or reset, limits and retry budget that protection starts from, endpoints from weir where the\n" +
 			"policy has them. The arithmetic stands in comments.",
 		Example: "  weir envoy cluster --config weir.yaml\n" +
-			"  weir envoy cluster --config weir.yaml --cluster chat --peak-qps 500 --mean 2s --host 10.0.0.8:8000\n" +
+			"  weir envoy cluster --config weir.yaml --cluster chat-fp16 --peak-qps 500 --mean 2s --host 10.0.0.8:8000\n" +
 			"  weir envoy cluster --config weir.yaml --permits-keepalive 30s --release 1.36",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
