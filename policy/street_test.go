@@ -288,7 +288,7 @@ breaker: {cascade: {bus: "off"}}`, []string{"server.replicas is 2 and breaker.ca
 func TestReportOfClusters(t *testing.T) {
 	contains(t, Report(streetPolicy(t)),
 		"# clusters of Envoy, with nothing wrong\n",
-		"#   batch                grpc, 4294967295 connections, 1024 pending, 1024 requests, retries of 20% or 3, endpoints of 4 priorities\n",
+		"#   batch                grpc, 4294967295 connections, 1024 pending, 1024 requests, retries of 20% or 50, endpoints of 4 priorities\n",
 		"#   g                    grpc, 1024 connections, 1024 pending, 500 requests, 0 retries\n",
 	)
 	if strings.Contains(Report(Default()), "clusters of Envoy") {
