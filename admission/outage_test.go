@@ -35,14 +35,14 @@ func TestOutageIsForAll(t *testing.T) {
 	if b := end(now, 31, ResultOK); b.Stop {
 		t.Error("a success was told to stop")
 	}
-	for n := range p.Retry.Storm - 1 {
+	for n := range 2*p.Retry.Storm - 1 {
 		if b := end(now.Add(time.Duration(n)*p.Retry.Base), 40+n, ResultFailed); b.Stop {
 			t.Errorf("failure %d after a success: told to stop", n+1)
 		}
 	}
-	now = now.Add(time.Duration(p.Retry.Storm) * p.Retry.Base)
+	now = now.Add(2 * time.Duration(p.Retry.Storm) * p.Retry.Base)
 	if b := end(now, 60, ResultFailed); !b.Stop {
-		t.Errorf("failure %d after a success: not told to stop", p.Retry.Storm)
+		t.Errorf("failure %d after a success: not told to stop", 2*p.Retry.Storm)
 	}
 	if b := end(now.Add(remembered(&p.Retry)+ms), 61, ResultFailed); b.Stop {
 		t.Error("a failure long after the others: told to stop")
