@@ -29,6 +29,13 @@ func many(n int) []string {
 	return names
 }
 
+// heldBy is the weight of the names that a server keeps.
+func heldBy(s *Server) int64 {
+	s.roster.mu.Lock()
+	defer s.roster.mu.Unlock()
+	return s.roster.held
+}
+
 // What goes beyond the bounds ends its stream with a word, nothing is left of
 // it, and the others are served.
 func TestHostileRequests(t *testing.T) {
@@ -38,7 +45,7 @@ func TestHostileRequests(t *testing.T) {
 	good := deltaADS(t, conn, edge("good", 40))
 	good.ask(rtds, "weir")
 	good.ack(good.next())
-	held := s.roster.held
+	held := heldBy(s)
 
 	known := map[string]string{}
 	for _, name := range many(maxNames + 1) {
@@ -195,8 +202,8 @@ func TestNamesOfAllStreams(t *testing.T) {
 	}
 	first.cancel()
 	waitFor(t, "room", func() bool { return s.Stats().Streams == 0 })
-	if s.roster.held != 0 {
-		t.Errorf("%d bytes are held by nobody", s.roster.held)
+	if held := heldBy(s); held != 0 {
+		t.Errorf("%d bytes are held by nobody", held)
 	}
 	third := deltaADS(t, conn, edge("third", 40))
 	third.ask(eds, append(many(150), "m")...)
