@@ -6,7 +6,7 @@ const (
 	jitter     = 0.2 // of the open time, on top
 	goodProbes = 3   // to close, in all
 	patience   = 6   // step lengths after which a step ends without a verdict
-	stormSteps = 4   // B7: so many times shorter are the steps after a storm
+	stormSteps = 5   // B7: so many times shorter are the steps after a storm
 )
 
 // Advance makes the transitions that time alone brings, for who watches the

@@ -13,7 +13,7 @@ func defaultWatch() Watch {
 
 func defaultProtection() Protection {
 	return Protection{
-		Calm:      5 * time.Second,
+		Calm:      time.Second,
 		Interval:  200 * time.Millisecond,
 		MaxPerSec: 100,
 		Floor:     0.1,

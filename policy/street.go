@@ -151,7 +151,7 @@ type Protect struct {
 // Protection is how breaker states become Envoy settings (B10).
 type Protection struct {
 	Off       bool
-	Calm      time.Duration // what loosens waits until things have been calm so long; 5s
+	Calm      time.Duration // what loosens waits until things have been calm so long; 1s
 	Interval  time.Duration // two changes of one cluster are at least so far apart; 200ms
 	MaxPerSec int           // changes a second over all clusters; 100
 	Floor     Ratio         // concurrency is never lowered below this share of normal; 10 %

@@ -24,7 +24,7 @@ func streetNumbers(p *Policy) []check {
 		{"B8", p.Envoy.Watch.Protect, Protect{Below: 0.5, Above: 0.8, Calm: 5 * time.Second}},
 		{"B7 sources", []any{p.Envoy.Watch.Metrics, p.Envoy.Watch.Every, len(p.Envoy.Watch.Admin)}, []any{true, 500 * time.Millisecond, 0}},
 		{"B9", p.Retry, RetryControl{Base: 100 * time.Millisecond, Factor: 1.5, Max: 30 * time.Second, Jitter: 0.2, Storm: 10}},
-		{"B10", p.Envoy.Protection, Protection{Calm: 5 * time.Second, Interval: 200 * time.Millisecond, MaxPerSec: 100, Floor: 0.1}},
+		{"B10", p.Envoy.Protection, Protection{Calm: time.Second, Interval: 200 * time.Millisecond, MaxPerSec: 100, Floor: 0.1}},
 	}
 }
 

@@ -20,6 +20,7 @@ func start() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }
 // "small" (100), "infer" of pool "infer" (200), and "aside" without a pool.
 func street(change func(*policy.Policy)) *policy.Policy {
 	p := policy.Default()
+	p.Envoy.Protection.Calm = 5 * time.Second
 	p.Pools = []policy.Pool{
 		{Name: "big", Cluster: "chat", Seats: policy.Seats{Requests: 300}},
 		{Name: "small", Cluster: "chat", Seats: policy.Seats{Requests: 100}},
