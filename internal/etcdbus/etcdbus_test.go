@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -69,65 +68,6 @@ func publish(t testing.TB, b breaker.Bus, words ...breaker.Opinion) {
 	}
 }
 
-func word(replica, pool string, seq uint64) breaker.Opinion {
-	return breaker.Opinion{
-		Replica: replica, Breaker: pool, State: breaker.Hard, Level: breaker.Hard,
-		Requests: 100, Failures: 60, Left: 5 * time.Second, Seq: seq, TTL: 15 * time.Second,
-	}
-}
-
-// ear keeps what one Listen heard.
-type ear struct {
-	mu    sync.Mutex
-	last  map[breaker.Key]breaker.Opinion
-	downs []error
-	gate  chan struct{} // heard waits for it, if not nil
-}
-
-func listen(t testing.TB, b breaker.Bus, gate chan struct{}) *ear {
-	e := &ear{last: map[breaker.Key]breaker.Opinion{}, gate: gate}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b.Listen(ctx, func(o breaker.Opinion) {
-			if e.gate != nil {
-				<-e.gate
-			}
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.last[o.Key()] = o
-		}, func(err error) {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.downs = append(e.downs, err)
-		})
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-	return e
-}
-
-func (e *ear) has(o breaker.Opinion) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.last[o.Key()].Seq >= o.Seq
-}
-
-// wasDown reports whether it was told of a loss and then, if back, of a return.
-func (e *ear) wasDown(back bool) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := len(e.downs)
-	return n > 0 && (e.downs[n-1] == nil) == back
-}
-
-func hears(t testing.TB, e *ear, words ...breaker.Opinion) {
-	t.Helper()
-	for _, o := range words {
-		envoytest.Eventually(t, 10*time.Second, fmt.Sprintf("word %d of %s is heard", o.Seq, o.Breaker), func() bool { return e.has(o) })
-	}
-}
-
 // B3: the bus over a real etcd is a bus like any other; each test with keys of
 // its own, each replica on a wire of its own.
 func TestBus(t *testing.T) {
@@ -170,16 +110,16 @@ func TestGarbageIsCounted(t *testing.T) {
 	server := envoytest.StartEtcd(t)
 	look := client(t, server.Addr)
 	b := open(t, at(server.Addr))
-	e := listen(t, b, nil)
-	publish(t, b, word("a", "q", 1))
-	hears(t, e, word("a", "q", 1))
+	e := envoytest.Listen(t, b, nil)
+	publish(t, b, envoytest.Word("a", "q", 1))
+	e.Hears(t, envoytest.Word("a", "q", 1))
 	must[*clientv3.PutResponse](t)(look.Put(ctx, "/weir/breakers/a/p/p", aWord))
 	must[*clientv3.PutResponse](t)(look.Put(ctx, "/weir/breakers/a/p/q", `{"v":2}`))
 	envoytest.Eventually(t, 5*time.Second, "both are counted", func() bool {
 		return b.Stats().Garbage == 1 && b.Stats().Versions == 1
 	})
-	publish(t, b, word("a", "p", 1), word("a", "q", 2))
-	hears(t, e, word("a", "p", 1), word("a", "q", 2))
+	publish(t, b, envoytest.Word("a", "p", 1), envoytest.Word("a", "q", 2))
+	e.Hears(t, envoytest.Word("a", "p", 1), envoytest.Word("a", "q", 2))
 }
 
 // Who joins late hears of a word no more than its lease has left, to the next
@@ -187,18 +127,16 @@ func TestGarbageIsCounted(t *testing.T) {
 func TestLeftOfALease(t *testing.T) {
 	server := envoytest.StartEtcd(t)
 	b := open(t, at(server.Addr))
-	dead := word("a", "p", 1)
-	dead.TTL = 2 * time.Second // on a lease of three seconds
-	stays := word("b", "p", 1) // is read after it
+	dead := envoytest.Word("a", "p", 1)
+	dead.TTL = 2 * time.Second           // on a lease of three seconds
+	stays := envoytest.Word("b", "p", 1) // is read after it
 	publish(t, b, dead, stays)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		e := listen(t, b, nil)
-		hears(t, e, stays)
-		e.mu.Lock()
-		o, stands := e.last[dead.Key()]
-		e.mu.Unlock()
+		e := envoytest.Listen(t, b, nil)
+		e.Hears(t, stays)
+		o, stands := e.Last(dead.Key())
 		switch {
 		case !stands:
 			t.Fatal("it was never heard with one second left")

@@ -34,8 +34,8 @@ func TestEtcdKilledAndBack(t *testing.T) {
 	t.Parallel()
 	server := envoytest.StartEtcd(t)
 	a, b := open(t, at(server.Addr)), open(t, at(server.Addr))
-	ears := []*ear{listen(t, a, nil), listen(t, b, nil)}
-	words := []breaker.Opinion{word("a", "p", 1), word("a", "q", 1), word("b", "p", 1)}
+	ears := []*envoytest.Ear{envoytest.Listen(t, a, nil), envoytest.Listen(t, b, nil)}
+	words := []breaker.Opinion{envoytest.Word("a", "p", 1), envoytest.Word("a", "q", 1), envoytest.Word("b", "p", 1)}
 	say := func(seq uint64) {
 		t.Helper()
 		for i := range words {
@@ -43,7 +43,7 @@ func TestEtcdKilledAndBack(t *testing.T) {
 			publish(t, a, words[i])
 		}
 		for _, e := range ears {
-			hears(t, e, words...)
+			e.Hears(t, words...)
 		}
 	}
 	for seq := uint64(1); seq < 20; seq++ { // the revision goes up
@@ -52,10 +52,10 @@ func TestEtcdKilledAndBack(t *testing.T) {
 	for i, empty := range []bool{false, true} {
 		server.Kill()
 		for _, e := range ears {
-			envoytest.Eventually(t, 5*time.Second, "it is told of the loss", func() bool { return e.wasDown(false) })
+			envoytest.Eventually(t, 5*time.Second, "it is told of the loss", func() bool { return e.WasDown(false) })
 		}
 		asked := time.Now()
-		if err := a.Publish(ctx, word("a", "p", 99)); err == nil || time.Since(asked) > time.Second {
+		if err := a.Publish(ctx, envoytest.Word("a", "p", 99)); err == nil || time.Since(asked) > time.Second {
 			t.Errorf("%v after %v, want an error at once", err, time.Since(asked))
 		}
 		if st := a.Stats(); !st.Away || st.Losses != uint64(i+1) {
@@ -66,13 +66,13 @@ func TestEtcdKilledAndBack(t *testing.T) {
 		}
 		server.Restart(t)
 		for _, e := range ears {
-			envoytest.Eventually(t, 10*time.Second, "it is told of the return", func() bool { return e.wasDown(true) })
+			envoytest.Eventually(t, 10*time.Second, "it is told of the return", func() bool { return e.WasDown(true) })
 		}
 		if !empty {
-			hears(t, listen(t, open(t, at(server.Addr)), nil), words...) // it has kept them
+			envoytest.Listen(t, open(t, at(server.Addr)), nil).Hears(t, words...) // it has kept them
 		}
 		say(uint64(100 + i))
-		hears(t, listen(t, open(t, at(server.Addr)), nil), words...)
+		envoytest.Listen(t, open(t, at(server.Addr)), nil).Hears(t, words...)
 	}
 	if a.Stats().Away {
 		t.Error("still away")
@@ -86,23 +86,23 @@ func TestBlackHole(t *testing.T) {
 	server := envoytest.StartEtcd(t)
 	wire := envoytest.StartWire(t, server.Addr)
 	a, b := open(t, at(server.Addr)), open(t, at(wire.Addr))
-	e := listen(t, b, nil)
-	publish(t, b, word("b", "p", 1))
-	hears(t, e, word("b", "p", 1))
+	e := envoytest.Listen(t, b, nil)
+	publish(t, b, envoytest.Word("b", "p", 1))
+	e.Hears(t, envoytest.Word("b", "p", 1))
 	wire.Hang()
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	for what, c := range map[string]context.Context{"100ms": short, "2s": ctx} {
 		asked := time.Now()
-		if err := b.Publish(c, word("b", "p", 2)); err == nil || time.Since(asked) > 3*time.Second {
+		if err := b.Publish(c, envoytest.Word("b", "p", 2)); err == nil || time.Since(asked) > 3*time.Second {
 			t.Errorf("%v after %v, want an error after %s", err, time.Since(asked), what)
 		}
 	}
-	envoytest.Eventually(t, 8*time.Second, "it is told", func() bool { return e.wasDown(false) })
-	publish(t, a, word("a", "p", 1))
+	envoytest.Eventually(t, 8*time.Second, "it is told", func() bool { return e.WasDown(false) })
+	publish(t, a, envoytest.Word("a", "p", 1))
 	wire.Mend()
-	hears(t, e, word("a", "p", 1))
-	envoytest.Eventually(t, 5*time.Second, "it is back", func() bool { return e.wasDown(true) })
+	e.Hears(t, envoytest.Word("a", "p", 1))
+	envoytest.Eventually(t, 5*time.Second, "it is back", func() bool { return e.WasDown(true) })
 }
 
 // A slow listener whose watch falls behind a compaction reads anew what stands
@@ -113,26 +113,26 @@ func TestCompactedPastTheWatch(t *testing.T) {
 	look := client(t, server.Addr)
 	a, b := open(t, at(server.Addr)), open(t, at(server.Addr))
 	gate := make(chan struct{})
-	e := listen(t, b, gate)
-	publish(t, a, word("a", "first", 1))
+	e := envoytest.Listen(t, b, gate)
+	publish(t, a, envoytest.Word("a", "first", 1))
 	envoytest.Eventually(t, 5*time.Second, "the listener is at its first word", func() bool { return b.Stats().Heard == 1 })
 	// More than the connection and the server hold for a watch.
 	long := strings.Repeat("x", breaker.MaxName-1)
 	const most = 2500
 	for n := uint64(1); n <= most; n++ {
-		publish(t, a, word("a", fmt.Sprint(n%7, long[1:]), n))
+		publish(t, a, envoytest.Word("a", fmt.Sprint(n%7, long[1:]), n))
 	}
 	now := must[*clientv3.GetResponse](t)(look.Get(ctx, "x")).Header.Revision
 	must[*clientv3.CompactResponse](t)(look.Compact(ctx, now, clientv3.WithCompactPhysical()))
 	close(gate)
 	for n := uint64(most - 6); n <= most; n++ {
-		hears(t, e, word("a", fmt.Sprint(n%7, long[1:]), n))
+		e.Hears(t, envoytest.Word("a", fmt.Sprint(n%7, long[1:]), n))
 	}
 	if st := b.Stats(); st.Rereads == 0 || st.Losses != 0 {
 		t.Errorf("%+v, want a re-read and no loss", st)
 	}
-	publish(t, a, word("a", "first", most))
-	hears(t, e, word("a", "first", most))
+	publish(t, a, envoytest.Word("a", "first", most))
+	e.Hears(t, envoytest.Word("a", "first", most))
 }
 
 // Leases are revoked, by an operator or a backup that did not have them: the
@@ -145,7 +145,7 @@ func TestLostLease(t *testing.T) {
 	a := open(t, at(server.Addr))
 	var words []breaker.Opinion
 	for n := range 100 { // more than go into one transaction
-		words = append(words, word("a", fmt.Sprint("p", n), 1))
+		words = append(words, envoytest.Word("a", fmt.Sprint("p", n), 1))
 	}
 	publish(t, a, words...)
 	for _, l := range must[*clientv3.LeaseLeasesResponse](t)(look.Leases(ctx)).Leases {
@@ -156,12 +156,10 @@ func TestLostLease(t *testing.T) {
 	publish(t, other, words[1])
 	words[0].Seq = 2
 	publish(t, a, words[0])
-	e := listen(t, other, nil)
-	hears(t, e, words...)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.last) != len(words) || e.last[words[1].Key()].Seq != 7 {
-		t.Errorf("%d words, that of the other %+v; want %d, seq 7", len(e.last), e.last[words[1].Key()], len(words))
+	e := envoytest.Listen(t, other, nil)
+	e.Hears(t, words...)
+	if last, _ := e.Last(words[1].Key()); e.Words() != len(words) || last.Seq != 7 {
+		t.Errorf("%d words, that of the other %+v; want %d, seq 7", e.Words(), last, len(words))
 	}
 	if st := a.Stats(); st.Leases != 1 || st.Failed != 0 {
 		t.Errorf("%+v, want one lost lease and nothing failed", st)
@@ -189,14 +187,14 @@ func TestTLSAndUser(t *testing.T) {
 	config := policy.Etcd{Endpoints: []string{server.Addr}, Prefix: "/weir/", TLS: true, CA: ca, Cert: cert, Key: key,
 		Username: "weir", Password: policy.NewSecret("", "s3cret")}
 	a, b := open(t, config), open(t, config)
-	e := listen(t, b, nil)
-	publish(t, a, word("a", "p", 1))
-	hears(t, e, word("a", "p", 1))
+	e := envoytest.Listen(t, b, nil)
+	publish(t, a, envoytest.Word("a", "p", 1))
+	e.Hears(t, envoytest.Word("a", "p", 1))
 	<-time.After(2500 * time.Millisecond) // a token that is not used ends
-	publish(t, a, word("a", "p", 2))
-	hears(t, e, word("a", "p", 2))
-	if e.wasDown(false) || e.wasDown(true) {
-		t.Errorf("told of a loss: %v", e.downs)
+	publish(t, a, envoytest.Word("a", "p", 2))
+	e.Hears(t, envoytest.Word("a", "p", 2))
+	if e.WasDown(false) || e.WasDown(true) {
+		t.Errorf("told of a loss: %v", e.Downs())
 	}
 	spoil := map[string]func(*policy.Etcd){
 		"password":  func(c *policy.Etcd) { c.Password = policy.NewSecret("", "guess") },
@@ -207,11 +205,11 @@ func TestTLSAndUser(t *testing.T) {
 		wrong := config
 		change(&wrong)
 		b := open(t, wrong)
-		if err := b.Publish(ctx, word("a", "p", 1)); err == nil {
+		if err := b.Publish(ctx, envoytest.Word("a", "p", 1)); err == nil {
 			t.Errorf("wrong %s: published", name)
 		}
-		e := listen(t, b, nil)
-		envoytest.Eventually(t, 5*time.Second, "the listener is told", func() bool { return e.wasDown(false) })
+		e := envoytest.Listen(t, b, nil)
+		envoytest.Eventually(t, 5*time.Second, "the listener is told", func() bool { return e.WasDown(false) })
 	}
 }
 
@@ -220,20 +218,20 @@ func TestCloseWhileAway(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "weir"} { // with a user the first connection waits for a token
 		b := open(t, policy.Etcd{Endpoints: []string{"127.0.0.1:1"}, Prefix: "/weir/", Username: user, Password: policy.NewSecret("", user)})
-		e := listen(t, b, nil)
-		envoytest.Eventually(t, 5*time.Second, "it is told", func() bool { return e.wasDown(false) })
+		e := envoytest.Listen(t, b, nil)
+		envoytest.Eventually(t, 5*time.Second, "it is told", func() bool { return e.WasDown(false) })
 		asked := time.Now()
-		if err := b.Publish(ctx, word("a", "p", 1)); err == nil || !strings.Contains(err.Error(), "connection refused") || time.Since(asked) > time.Second {
+		if err := b.Publish(ctx, envoytest.Word("a", "p", 1)); err == nil || !strings.Contains(err.Error(), "connection refused") || time.Since(asked) > time.Second {
 			t.Errorf("%v after %v, want at once that the connection is refused", err, time.Since(asked))
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := b.Publish(ctx, word("a", "p", 1)); !errors.Is(err, breaker.ErrClosed) {
+		if err := b.Publish(ctx, envoytest.Word("a", "p", 1)); !errors.Is(err, breaker.ErrClosed) {
 			t.Errorf("%v, want %v", err, breaker.ErrClosed)
 		}
 		envoytest.Eventually(t, 5*time.Second, "the listener has left", func() bool { return !b.Stats().Away })
-		if e.wasDown(true) {
+		if e.WasDown(true) {
 			t.Error("told of a return")
 		}
 	}

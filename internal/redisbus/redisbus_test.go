@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,65 +49,6 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-func word(replica, pool string, seq uint64) breaker.Opinion {
-	return breaker.Opinion{
-		Replica: replica, Breaker: pool, State: breaker.Hard, Level: breaker.Hard,
-		Requests: 100, Failures: 60, Left: 5 * time.Second, Seq: seq, TTL: 15 * time.Second,
-	}
-}
-
-// ear keeps what one Listen heard.
-type ear struct {
-	mu    sync.Mutex
-	last  map[breaker.Key]breaker.Opinion
-	downs []error
-	gate  chan struct{} // heard waits for it, if not nil
-}
-
-func listen(t testing.TB, b breaker.Bus, gate chan struct{}) *ear {
-	e := &ear{last: map[breaker.Key]breaker.Opinion{}, gate: gate}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b.Listen(ctx, func(o breaker.Opinion) {
-			if e.gate != nil {
-				<-e.gate
-			}
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.last[o.Key()] = o
-		}, func(err error) {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.downs = append(e.downs, err)
-		})
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-	return e
-}
-
-func (e *ear) has(o breaker.Opinion) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.last[o.Key()].Seq >= o.Seq
-}
-
-// wasDown reports whether it was told of a loss and then, if back, of a return.
-func (e *ear) wasDown(back bool) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	n := len(e.downs)
-	return n > 0 && (e.downs[n-1] == nil) == back
-}
-
-func hears(t testing.TB, e *ear, words ...breaker.Opinion) {
-	t.Helper()
-	for _, o := range words {
-		envoytest.Eventually(t, 10*time.Second, fmt.Sprintf("word %d of %s is heard", o.Seq, o.Breaker), func() bool { return e.has(o) })
 	}
 }
 
@@ -169,14 +109,14 @@ func TestMisplacedWord(t *testing.T) {
 	server := envoytest.StartRedis(t)
 	look := client(t, server.Addr)
 	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
-	must(t, b.Publish(ctx, word("a", "p", 1)))
+	must(t, b.Publish(ctx, envoytest.Word("a", "p", 1)))
 	record := look.HGet(ctx, "weir:{breakers}:words", "p:1:a:p").Val()
 	must(t, look.HSet(ctx, "weir:{breakers}:words", "p:1:b:p", record).Err())
-	e := listen(t, b, nil)
-	hears(t, e, word("a", "p", 1))
+	e := envoytest.Listen(t, b, nil)
+	e.Hears(t, envoytest.Word("a", "p", 1))
 	envoytest.Eventually(t, 5*time.Second, "it is counted", func() bool { return b.Stats().Garbage == 1 })
-	must(t, b.Publish(ctx, word("b", "p", 2))) // it gives way to a newer word
-	hears(t, e, word("b", "p", 2))
+	must(t, b.Publish(ctx, envoytest.Word("b", "p", 2))) // it gives way to a newer word
+	e.Hears(t, envoytest.Word("b", "p", 2))
 }
 
 // A record that would stand for longer than any word may is nobody's, and does
@@ -185,22 +125,21 @@ func TestWordForEver(t *testing.T) {
 	server := envoytest.StartRedis(t)
 	look := client(t, server.Addr)
 	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
-	e := listen(t, b, nil)
-	must(t, b.Publish(ctx, word("a", "p", 1)))
-	hears(t, e, word("a", "p", 1))
+	e := envoytest.Listen(t, b, nil)
+	must(t, b.Publish(ctx, envoytest.Word("a", "p", 1)))
+	e.Hears(t, envoytest.Word("a", "p", 1))
 	_, said, _ := strings.Cut(look.HGet(ctx, "weir:{breakers}:words", "p:1:a:p").Val(), " ")
 	said = strings.ReplaceAll(strings.Replace(said, "1 ", "9 ", 1), `"seq":1`, `"seq":9`)
 	record := fmt.Sprint(time.Now().Add(2*time.Hour).UnixMilli(), " ", said)
 	must(t, look.HSet(ctx, "weir:{breakers}:words", "p:1:a:p", record).Err())
 	must(t, look.XAdd(ctx, &redis.XAddArgs{Stream: "weir:{breakers}:stream", Values: []string{"w", record}}).Err())
-	late := listen(t, b, nil)
+	late := envoytest.Listen(t, b, nil)
 	envoytest.Eventually(t, 5*time.Second, "both places are counted", func() bool { return b.Stats().Garbage >= 2 })
-	must(t, b.Publish(ctx, word("a", "p", 2)))
-	for _, e := range []*ear{e, late} {
+	must(t, b.Publish(ctx, envoytest.Word("a", "p", 2)))
+	for _, e := range []*envoytest.Ear{e, late} {
 		envoytest.Eventually(t, 5*time.Second, "the next word is heard", func() bool {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return e.last[word("a", "p", 0).Key()].Seq == 2
+			last, _ := e.Last(envoytest.Word("a", "p", 0).Key())
+			return last.Seq == 2
 		})
 	}
 }
@@ -211,7 +150,7 @@ func TestSpoiltKeys(t *testing.T) {
 	server := envoytest.StartRedis(t)
 	look := client(t, server.Addr)
 	a, b := open(t, policy.Redis{Addresses: []string{server.Addr}}), open(t, policy.Redis{Addresses: []string{server.Addr}})
-	e := listen(t, b, nil)
+	e := envoytest.Listen(t, b, nil)
 	const at = "weir:{breakers}:"
 	seq := uint64(0)
 	for name, spoil := range map[string]func() error{
@@ -225,20 +164,20 @@ func TestSpoiltKeys(t *testing.T) {
 		},
 	} {
 		seq++
-		must(t, a.Publish(ctx, word("a", "p", seq)))
-		hears(t, e, word("a", "p", seq))
+		must(t, a.Publish(ctx, envoytest.Word("a", "p", seq)))
+		e.Hears(t, envoytest.Word("a", "p", seq))
 		must(t, spoil())
 		seq++
-		if err := a.Publish(ctx, word("a", "p", seq)); err != nil {
+		if err := a.Publish(ctx, envoytest.Word("a", "p", seq)); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		hears(t, e, word("a", "p", seq))
-		late := listen(t, a, nil)
-		hears(t, late, word("a", "p", seq))
+		e.Hears(t, envoytest.Word("a", "p", seq))
+		late := envoytest.Listen(t, a, nil)
+		late.Hears(t, envoytest.Word("a", "p", seq))
 	}
-	if e.wasDown(false) {
-		t.Errorf("told of a loss: %v", e.downs)
+	if e.WasDown(false) {
+		t.Errorf("told of a loss: %v", e.Downs())
 	}
 }
 
@@ -250,18 +189,18 @@ func TestTrimmedPastTheCursor(t *testing.T) {
 	a := openWith(t, config, redisbus.Options{MaxLen: 1})
 	b := open(t, config)
 	gate := make(chan struct{})
-	e := listen(t, b, gate)
-	must(t, a.Publish(ctx, word("a", "first", 1)))
+	e := envoytest.Listen(t, b, gate)
+	must(t, a.Publish(ctx, envoytest.Word("a", "first", 1)))
 	envoytest.Eventually(t, 5*time.Second, "the listener is at its first word", func() bool { return b.Stats().Heard == 1 })
 	for n := uint64(1); n <= 600; n++ {
-		must(t, a.Publish(ctx, word("a", fmt.Sprint("p", n%7), n)))
+		must(t, a.Publish(ctx, envoytest.Word("a", fmt.Sprint("p", n%7), n)))
 	}
 	if n := client(t, server.Addr).XLen(ctx, "weir:{breakers}:stream").Val(); n > 300 {
 		t.Fatalf("the stream holds %d entries, want it trimmed", n)
 	}
 	close(gate)
 	for n := uint64(594); n <= 600; n++ {
-		hears(t, e, word("a", fmt.Sprint("p", n%7), n))
+		e.Hears(t, envoytest.Word("a", fmt.Sprint("p", n%7), n))
 	}
 	if st := b.Stats(); st.Rereads == 0 || st.Losses != 0 {
 		t.Errorf("%+v, want a re-read and no loss", st)
@@ -273,13 +212,13 @@ func TestSwept(t *testing.T) {
 	server := envoytest.StartRedis(t)
 	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
 	for n := range 100 {
-		o := word("a", fmt.Sprint("p", n), 1)
+		o := envoytest.Word("a", fmt.Sprint("p", n), 1)
 		o.TTL = time.Millisecond
 		must(t, b.Publish(ctx, o))
 	}
 	look := client(t, server.Addr)
 	envoytest.Eventually(t, 5*time.Second, "one word is left", func() bool {
-		must(t, b.Publish(ctx, word("a", "stays", b.Stats().Published+1)))
+		must(t, b.Publish(ctx, envoytest.Word("a", "stays", b.Stats().Published+1)))
 		return look.HLen(ctx, "weir:{breakers}:words").Val() == 1 && look.ZCard(ctx, "weir:{breakers}:ends").Val() == 1
 	})
 }
@@ -289,22 +228,21 @@ func TestSwept(t *testing.T) {
 func TestOverIsNotHeard(t *testing.T) {
 	server := envoytest.StartRedis(t)
 	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
-	short, stays := word("a", "short", 1), word("a", "stays", 1)
+	short, stays := envoytest.Word("a", "short", 1), envoytest.Word("a", "stays", 1)
 	short.TTL = 200 * time.Millisecond
 	must(t, b.Publish(ctx, stays))
 	must(t, b.Publish(ctx, short))
 	start := time.Now()
 	envoytest.Eventually(t, 5*time.Second, "it is over", func() bool { return time.Since(start) > short.TTL })
-	e := listen(t, b, nil)
-	hears(t, e, stays)
-	e.mu.Lock()
-	if left := e.last[stays.Key()].TTL; left > stays.TTL-short.TTL {
+	e := envoytest.Listen(t, b, nil)
+	e.Hears(t, stays)
+	last, _ := e.Last(stays.Key())
+	if left := last.TTL; left > stays.TTL-short.TTL {
 		t.Errorf("%v left of %v, which was said %v ago at least", left, stays.TTL, short.TTL)
 	}
-	e.mu.Unlock()
-	must(t, b.Publish(ctx, word("a", "stays", 2)))
-	hears(t, e, word("a", "stays", 2))
-	if e.has(short) {
+	must(t, b.Publish(ctx, envoytest.Word("a", "stays", 2)))
+	e.Hears(t, envoytest.Word("a", "stays", 2))
+	if e.Has(short) {
 		t.Error("heard a word that is over")
 	}
 	if n := b.Stats().Rereads; n != 0 {

@@ -26,20 +26,20 @@ func TestRedisKilledAndBack(t *testing.T) {
 	server := envoytest.StartRedis(t)
 	config := policy.Redis{Addresses: []string{server.Addr}}
 	a, b := open(t, config), open(t, config)
-	ears := []*ear{listen(t, a, nil), listen(t, b, nil)}
-	words := []breaker.Opinion{word("a", "p", 1), word("a", "q", 1), word("b", "p", 1)}
+	ears := []*envoytest.Ear{envoytest.Listen(t, a, nil), envoytest.Listen(t, b, nil)}
+	words := []breaker.Opinion{envoytest.Word("a", "p", 1), envoytest.Word("a", "q", 1), envoytest.Word("b", "p", 1)}
 	for _, o := range words {
 		must(t, a.Publish(ctx, o))
 	}
 	for _, e := range ears {
-		hears(t, e, words...)
+		e.Hears(t, words...)
 	}
 	server.Kill()
 	for _, e := range ears {
-		envoytest.Eventually(t, 5*time.Second, "it is told of the loss", func() bool { return e.wasDown(false) })
+		envoytest.Eventually(t, 5*time.Second, "it is told of the loss", func() bool { return e.WasDown(false) })
 	}
 	asked := time.Now()
-	if err := a.Publish(ctx, word("a", "p", 2)); err == nil || time.Since(asked) > time.Second {
+	if err := a.Publish(ctx, envoytest.Word("a", "p", 2)); err == nil || time.Since(asked) > time.Second {
 		t.Errorf("%v after %v, want an error at once", err, time.Since(asked))
 	}
 	if st := a.Stats(); !st.Away || st.Losses != 1 || st.Failed != 1 {
@@ -47,15 +47,15 @@ func TestRedisKilledAndBack(t *testing.T) {
 	}
 	server.Restart(t)
 	for _, e := range ears {
-		envoytest.Eventually(t, 5*time.Second, "it is told of the return", func() bool { return e.wasDown(true) })
+		envoytest.Eventually(t, 5*time.Second, "it is told of the return", func() bool { return e.WasDown(true) })
 	}
 	for i := range words { // the survivors renew
 		words[i].Seq = 3
 		must(t, a.Publish(ctx, words[i]))
 	}
 	late := open(t, config)
-	for _, e := range append(ears, listen(t, late, nil)) {
-		hears(t, e, words...)
+	for _, e := range append(ears, envoytest.Listen(t, late, nil)) {
+		e.Hears(t, words...)
 	}
 	if a.Stats().Away {
 		t.Error("still away")
@@ -69,23 +69,23 @@ func TestBlackHole(t *testing.T) {
 	server := envoytest.StartRedis(t)
 	wire := envoytest.StartWire(t, server.Addr)
 	a, b := open(t, policy.Redis{Addresses: []string{server.Addr}}), open(t, policy.Redis{Addresses: []string{wire.Addr}})
-	e := listen(t, b, nil)
-	must(t, b.Publish(ctx, word("b", "p", 1)))
-	hears(t, e, word("b", "p", 1))
+	e := envoytest.Listen(t, b, nil)
+	must(t, b.Publish(ctx, envoytest.Word("b", "p", 1)))
+	e.Hears(t, envoytest.Word("b", "p", 1))
 	wire.Hang()
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	for what, c := range map[string]context.Context{"100ms": short, "2s": ctx} {
 		asked := time.Now()
-		if err := b.Publish(c, word("b", "p", 2)); err == nil || time.Since(asked) > 3*time.Second {
+		if err := b.Publish(c, envoytest.Word("b", "p", 2)); err == nil || time.Since(asked) > 3*time.Second {
 			t.Errorf("%v after %v, want an error after %s", err, time.Since(asked), what)
 		}
 	}
-	envoytest.Eventually(t, 5*time.Second, "it is told", func() bool { return e.wasDown(false) })
-	must(t, a.Publish(ctx, word("a", "p", 1)))
+	envoytest.Eventually(t, 5*time.Second, "it is told", func() bool { return e.WasDown(false) })
+	must(t, a.Publish(ctx, envoytest.Word("a", "p", 1)))
 	wire.Mend()
-	hears(t, e, word("a", "p", 1))
-	envoytest.Eventually(t, 5*time.Second, "it is back", func() bool { return e.wasDown(true) })
+	e.Hears(t, envoytest.Word("a", "p", 1))
+	envoytest.Eventually(t, 5*time.Second, "it is back", func() bool { return e.WasDown(true) })
 }
 
 // A user who may not use channels, as Redis 7 makes them: the bus looks each
@@ -94,18 +94,18 @@ func TestUserWithoutChannels(t *testing.T) {
 	server := envoytest.StartRedis(t, "--user", "weir", "on", ">s3cret", "~weir:*", "resetchannels", "+@all")
 	config := policy.Redis{Addresses: []string{server.Addr}, Username: "weir", Password: policy.NewSecret("", "s3cret")}
 	a, b := open(t, config), open(t, config)
-	e := listen(t, b, nil)
-	must(t, a.Publish(ctx, word("a", "p", 1)))
-	hears(t, e, word("a", "p", 1))
+	e := envoytest.Listen(t, b, nil)
+	must(t, a.Publish(ctx, envoytest.Word("a", "p", 1)))
+	e.Hears(t, envoytest.Word("a", "p", 1))
 	if !b.Stats().Deaf {
 		t.Errorf("%+v, want it deaf", b.Stats())
 	}
 	took := make([]time.Duration, 12)
 	for i := range took {
-		o := word("a", "p", uint64(i+2))
+		o := envoytest.Word("a", "p", uint64(i+2))
 		start := time.Now()
 		must(t, a.Publish(ctx, o))
-		hears(t, e, o)
+		e.Hears(t, o)
 		took[i] = time.Since(start)
 	}
 	slices.Sort(took)
@@ -115,7 +115,7 @@ func TestUserWithoutChannels(t *testing.T) {
 	}
 	config.Password = policy.NewSecret("", "guess")
 	wrong := open(t, config)
-	if err := wrong.Publish(ctx, word("a", "p", 99)); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
+	if err := wrong.Publish(ctx, envoytest.Word("a", "p", 99)); err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("wrong password: %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestFull(t *testing.T) {
 	server := envoytest.StartRedis(t)
 	look := client(t, server.Addr)
 	b := open(t, policy.Redis{Addresses: []string{server.Addr}})
-	must(t, b.Publish(ctx, word("a", "p", 1)))
+	must(t, b.Publish(ctx, envoytest.Word("a", "p", 1)))
 	for i := 0; i < 99_999; i += 1111 {
 		fields := make([]any, 0, 2222)
 		for j := range 1111 {
@@ -135,11 +135,11 @@ func TestFull(t *testing.T) {
 		}
 		must(t, look.HSet(ctx, "weir:{breakers}:words", fields...).Err())
 	}
-	if err := b.Publish(ctx, word("a", "new", 1)); err == nil || !strings.Contains(err.Error(), "too many words") {
+	if err := b.Publish(ctx, envoytest.Word("a", "new", 1)); err == nil || !strings.Contains(err.Error(), "too many words") {
 		t.Errorf("one word too many: %v", err)
 	}
-	must(t, b.Publish(ctx, word("a", "p", 2)))
-	hears(t, listen(t, b, nil), word("a", "p", 2))
+	must(t, b.Publish(ctx, envoytest.Word("a", "p", 2)))
+	envoytest.Listen(t, b, nil).Hears(t, envoytest.Word("a", "p", 2))
 	envoytest.Eventually(t, 5*time.Second, "the rest is counted", func() bool { return b.Stats().Garbage >= 99_990 })
 }
 
@@ -168,10 +168,10 @@ func TestOnCluster(t *testing.T) {
 		})
 	})
 	a, b := open(t, policy.Redis{Addresses: addrs}), open(t, policy.Redis{Addresses: addrs})
-	e := listen(t, b, nil)
+	e := envoytest.Listen(t, b, nil)
 	for n := uint64(1); n <= 20; n++ {
-		must(t, a.Publish(ctx, word("a", "p", n)))
-		hears(t, e, word("a", "p", n))
+		must(t, a.Publish(ctx, envoytest.Word("a", "p", n)))
+		e.Hears(t, envoytest.Word("a", "p", n))
 	}
 	home := slices.IndexFunc(servers, func(r *envoytest.Redis) bool {
 		return len(client(t, r.Addr).Keys(ctx, "*").Val()) == 3
@@ -180,7 +180,7 @@ func TestOnCluster(t *testing.T) {
 		t.Fatal("the three keys are not in one place")
 	}
 	servers[home].Kill()
-	envoytest.Eventually(t, 10*time.Second, "it is told", func() bool { return e.wasDown(false) })
+	envoytest.Eventually(t, 10*time.Second, "it is told", func() bool { return e.WasDown(false) })
 }
 
 // A sentinel promotes a replica: the bus follows by itself, and renewals bring
@@ -199,17 +199,17 @@ func TestOnSentinel(t *testing.T) {
 	})
 	config := policy.Redis{Addresses: []string{sentinel}, Master: "weirs"}
 	a, b := open(t, config), open(t, config)
-	e := listen(t, b, nil)
-	must(t, a.Publish(ctx, word("a", "p", 1)))
-	hears(t, e, word("a", "p", 1))
+	e := envoytest.Listen(t, b, nil)
+	must(t, a.Publish(ctx, envoytest.Word("a", "p", 1)))
+	e.Hears(t, envoytest.Word("a", "p", 1))
 	master.Kill()
-	envoytest.Eventually(t, 5*time.Second, "it is told", func() bool { return e.wasDown(false) })
+	envoytest.Eventually(t, 5*time.Second, "it is told", func() bool { return e.WasDown(false) })
 	seq := uint64(1)
 	envoytest.Eventually(t, 15*time.Second, "words go to the new master", func() bool {
 		seq++
-		return a.Publish(ctx, word("a", "p", seq)) == nil
+		return a.Publish(ctx, envoytest.Word("a", "p", seq)) == nil
 	})
-	hears(t, e, word("a", "p", seq))
+	e.Hears(t, envoytest.Word("a", "p", seq))
 }
 
 // startSentinel runs a sentinel that watches a master; it returns its address.
@@ -235,14 +235,14 @@ func startSentinel(t *testing.T, master string) string {
 // Closing in the middle of things ends everything; nothing is told.
 func TestCloseWhileAway(t *testing.T) {
 	b := open(t, policy.Redis{Addresses: []string{"127.0.0.1:1"}})
-	e := listen(t, b, nil)
-	envoytest.Eventually(t, 5*time.Second, "it is told", func() bool { return e.wasDown(false) })
+	e := envoytest.Listen(t, b, nil)
+	envoytest.Eventually(t, 5*time.Second, "it is told", func() bool { return e.WasDown(false) })
 	must(t, b.Close())
-	if err := b.Publish(ctx, word("a", "p", 1)); !errors.Is(err, breaker.ErrClosed) {
+	if err := b.Publish(ctx, envoytest.Word("a", "p", 1)); !errors.Is(err, breaker.ErrClosed) {
 		t.Errorf("%v, want %v", err, breaker.ErrClosed)
 	}
 	envoytest.Eventually(t, 5*time.Second, "the listener has left", func() bool { return !b.Stats().Away })
-	if e.wasDown(true) {
+	if e.WasDown(true) {
 		t.Error("told of a return")
 	}
 }
