@@ -13,10 +13,13 @@ import (
 // ends all failed, twice as many as make a tenant's storm and for no less than
 // the base of the back-off, is away: nobody is to try again before somebody had a
 // success. The time keeps the calls of one lost connection, which fail
-// together, from being taken for that. While nothing failed a success costs one
-// atomic load. Safe for concurrent use; the zero value is no outage.
+// together, from being taken for that. Where the breaker opens before so many
+// have failed, those that it refuses count with them, if half a tenant's storm
+// failed in a row: a pool that fails now and then does not get that far. While
+// nothing failed a success costs one atomic load. Safe for concurrent use; the
+// zero value is no outage.
 type outage struct {
-	n           atomic.Int64
+	n, refused  atomic.Int64
 	since, last atomic.Int64 // of the first and the latest, from base of the streaks
 }
 
@@ -25,7 +28,17 @@ func (o *outage) strike(at, quiet time.Duration) {
 	if n := o.n.Add(1); n == 1 || at-time.Duration(o.last.Load()) > quiet {
 		o.since.Store(int64(at))
 		o.n.Store(1)
+		o.refused.Store(0)
 	}
+	o.last.Store(int64(at))
+}
+
+// refuse adds a refusal of the pool's open breaker.
+func (o *outage) refuse(at time.Duration) {
+	if o.n.Load() == 0 {
+		return
+	}
+	o.refused.Add(1)
 	o.last.Store(int64(at))
 }
 
@@ -39,5 +52,9 @@ func (o *outage) end() {
 // is reports whether the pool is away.
 func (o *outage) is(at time.Duration, c *policy.RetryControl) bool {
 	since, last := time.Duration(o.since.Load()), time.Duration(o.last.Load())
-	return o.n.Load() >= 2*int64(c.Storm) && last-since >= c.Base && at-last <= remembered(c)
+	failed, storm := o.n.Load(), int64(c.Storm)
+	if 2*failed >= storm {
+		failed += o.refused.Load()
+	}
+	return failed >= 2*storm && last-since >= c.Base && at-last <= remembered(c)
 }

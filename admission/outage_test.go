@@ -65,3 +65,40 @@ func TestOutageAtTheDoor(t *testing.T) {
 		t.Errorf("%s, stop %v: want breaker_open and stop", d.Reason, d.NoRetry)
 	}
 }
+
+// Where the breaker opens before so many have failed, those that it refuses
+// count with them, if what failed failed in a row.
+func TestOutageOfAQuietPool(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		ends string // of the calls before: ok or failed
+		stop bool
+	}{
+		{"fourteen and then none", "oooooooooooooo" + "ffffff", true},
+		{"now and then one", "ooof" + "ooof" + "ooof" + "oofof" + "off", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := house(1000, only)
+			core, e := newTestCore(p), effective(t, p)
+			now := start
+			for n, end := range tt.ends {
+				now = now.Add(50 * ms)
+				plan := core.Plan(now, ask(e, name("r", n), name("tenant", n), policy.Critical))
+				if core.Enter(now, plan, allowed) != Entered {
+					t.Fatalf("%d: %s", n, plan.Decision.Reason)
+				}
+				core.Done(now, plan, &End{Result: map[rune]Result{'o': ResultOK, 'f': ResultFailed}[end]})
+			}
+			for n := range 30 {
+				now = now.Add(10 * ms)
+				d := core.Plan(now, ask(e, name("late", n), name("other", n), policy.Batch)).Decision
+				if d.Reason != BreakerShed {
+					t.Fatalf("refusal %d: %s, want breaker_shed", n+1, d.Reason)
+				}
+				if want := tt.stop && n+1 >= 14; d.NoRetry != want { // 6 failed and 14 refused are 2 * storm
+					t.Errorf("refusal %d: told to stop %v, want %v", n+1, d.NoRetry, want)
+				}
+			}
+		})
+	}
+}

@@ -59,6 +59,13 @@ func (r *retries) strike(now time.Time, tenant string, c *policy.RetryControl) i
 	return r.streaks.strike(now, tenant, remembered(c))
 }
 
+// refuse counts a refusal of the pool's open breaker and gives how many failures
+// and refusals the tenant has in a row.
+func (r *retries) refuse(now time.Time, tenant string, c *policy.RetryControl) int {
+	r.outage.refuse(now.Sub(r.streaks.base))
+	return r.streaks.strike(now, tenant, remembered(c))
+}
+
 // backOff is the wait after n failures in a row, n from 1: base, times factor
 // for each further one, and by dice (0..1) up to jitter longer, at most max.
 func backOff(c *policy.RetryControl, n int, dice float64) time.Duration {
@@ -92,7 +99,7 @@ func (p *Plan) pushBack(now time.Time, by Advice) {
 	if l != nil && by != AdviceQuota {
 		n := 0
 		if (d.Reason == BreakerOpen || d.Reason == BreakerShed) && !l.echo {
-			n = l.retries.streaks.strike(now, r.tenant(), remembered(c))
+			n = l.retries.refuse(now, r.tenant(), c)
 		} else {
 			n = l.retries.streaks.find(now, r.tenant(), remembered(c))
 		}

@@ -129,7 +129,7 @@ func (s *street) restarted(t *testing.T, chat *engines, away time.Duration) (grp
 		r.text = strconv.Itoa(int(n.Load()))
 		return r
 	})
-	s.wait(time.Second)
+	s.wait(350 * time.Millisecond)
 	for _, h := range append(s.near, s.far...) {
 		h.stop()
 	}
