@@ -25,21 +25,25 @@ type clusterFlags struct {
 func envoyClusterCommand() *cobra.Command {
 	f := new(clusterFlags)
 	c := &cobra.Command{
-		Use:   "cluster",
+		Use:   "cluster FILE",
 		Short: "Print the Envoy sections of the model clusters",
 		Long: "cluster prints the section of each cluster that a policy protects, or of those named: size of the\n" +
 			"connection pool, keepalive that the servers permit, isolation of hosts that are slow to answer health\n" +
 			"checks or reset, limits and retry budget that protection starts from, endpoints from weir where the\n" +
 			"policy has them. The arithmetic stands in comments.",
-		Example: "  weir envoy cluster --config weir.yaml\n" +
+		Example: "  weir envoy cluster weir.yaml\n" +
 			"  weir envoy cluster --config weir.yaml --cluster chat-fp16 --peak-qps 500 --mean 2s --host 10.0.0.8:8000\n" +
 			"  weir envoy cluster --config weir.yaml --permits-keepalive 30s --release 1.36",
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			file, err := policyFile(args, f.config)
+			if err != nil {
+				return err
+			}
 			if err := f.check(c); err != nil {
 				return usageError{err}
 			}
-			p, err := policy.LoadFile(f.config, policy.WithoutSecrets())
+			p, err := policy.LoadFile(file, policy.WithoutSecrets())
 			if err != nil {
 				return err
 			}
@@ -55,7 +59,7 @@ func envoyClusterCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&f.config, "config", "", "policy `file`")
+	c.Flags().StringVar(&f.config, "config", "", "policy `file`, in place of FILE")
 	c.Flags().StringArrayVar(&f.clusters, "cluster", nil, "`name` of a cluster; may be repeated; default all")
 	c.Flags().Float64Var(&f.PeakQPS, "peak-qps", 0, "requests a second at peak, to one cluster through one Envoy")
 	c.Flags().DurationVar(&f.Mean, "mean", 0, "mean time of a request")
@@ -75,8 +79,6 @@ func (f *clusterFlags) check(c *cobra.Command) error {
 	f.Release = int(release)
 	changed := c.Flags().Changed
 	switch {
-	case f.config == "":
-		return errors.New("--config is needed: the policy that the clusters are in")
 	case changed("peak-qps") != changed("mean"):
 		return errors.New("--peak-qps and --mean: the pool needs both or none")
 	case changed("peak-qps") && !(f.PeakQPS > 0 && f.PeakQPS <= 1e7):

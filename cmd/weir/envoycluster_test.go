@@ -39,7 +39,7 @@ func TestEnvoyCluster(t *testing.T) {
 		{"--health /a\x00b", 2, "must be a path"},
 		{"--health /h?full=1", 0, `path: "/h?full=1"`},
 		{"--cluster chat-int8 --host [2001:db8::1]:80 --host gpu-7.a.example:80", 0, "gpu-7.a.example"},
-		{"surplus", 2, "see weir envoy cluster --help"},
+		{"surplus", 2, "name one policy file: FILE or --config FILE"},
 		{"--nonsense", 2, "nonsense"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
@@ -51,6 +51,13 @@ func TestEnvoyCluster(t *testing.T) {
 	}
 	if _, errOut, code := execute(t, "envoy", "cluster"); code != 2 || !strings.Contains(errOut, "--config") {
 		t.Errorf("without --config: exit code %d, %q", code, errOut)
+	}
+	byFlag, _, _ := execute(t, "envoy", "cluster", "--config", file)
+	if out, errOut, code := execute(t, "envoy", "cluster", file); code != 0 || out == "" || out != byFlag {
+		t.Errorf("with the file as argument: exit code %d, %q; %d bytes, %d by --config", code, errOut, len(out), len(byFlag))
+	}
+	if out, errOut, code := execute(t, "envoy", "snippet", "--config", file); code != 0 || !strings.Contains(out, "http_filters") {
+		t.Errorf("snippet --config: exit code %d, %q", code, errOut)
 	}
 	if _, errOut, code := execute(t, "envoy", "cluster", "--config", file+"x"); code != 1 || !strings.Contains(errOut, "no such file") {
 		t.Errorf("without the file: exit code %d, %q", code, errOut)

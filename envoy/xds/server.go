@@ -142,7 +142,7 @@ func (s *Server) restore(now time.Time) {
 			}
 		}
 		s.publish(&c)
-		s.log.Info("xds: serving the last state", "saved", st.Saved, "clusters", len(st.Clusters), "overrides", s.book.inherited(), "grace", s.o.Grace)
+		s.log.Info("xds: serving the last state", "saved", st.Saved, "clusters", len(st.Clusters), "overrides", s.book.inherited(), "grace", s.o.Grace.String())
 	}
 }
 
@@ -178,7 +178,7 @@ func (s *Server) Expire(now time.Time) {
 	c, gone := s.book.expire(now)
 	if len(gone) > 0 {
 		s.gone += uint64(len(gone))
-		s.log.Warn("xds: overrides of the last state are withdrawn: nobody renewed them", "clusters", gone, "grace", s.o.Grace)
+		s.log.Warn("xds: overrides of the last state are withdrawn: nobody renewed them", "clusters", gone, "grace", s.o.Grace.String())
 	}
 	if c.any() {
 		s.publish(&c)
