@@ -7,7 +7,7 @@ import (
 
 // streetNotes: what is protected in name only.
 func streetNotes(p *Policy) []string {
-	notes := append(clusterNotes(p), dotNotes(p)...)
+	notes := clusterNotes(p)
 	if p.Server.Replicas > 1 && p.Breaker.Cascade.Bus == BusOff {
 		notes = append(notes, fmt.Sprintf("server.replicas is %d and breaker.cascade.bus is off: each weir learns of an open breaker by itself", p.Server.Replicas))
 	}
@@ -71,16 +71,4 @@ func some(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
-
-// dotNotes: a name with dots is cut where Envoy's metrics sink takes the tags
-// out of its statistics' names.
-func dotNotes(p *Policy) []string {
-	var notes []string
-	for _, c := range p.protected() {
-		if p.Envoy.Watch.Metrics && strings.Contains(c.Name, ".") {
-			notes = append(notes, "cluster "+c.Name+": its name has a dot: leave emit_tags_as_labels off in Envoy's metrics sink, which cuts such names, or poll its admin address")
-		}
-	}
-	return notes
 }
