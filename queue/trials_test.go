@@ -76,7 +76,7 @@ func trials() []*trial {
 		{name: "kv mixed", bounds: large, draw: jobs(mixed, uniform(50, 450)), engines: engines(machine(512, 400_000)), half: cache, mean: 5 * time.Second, slack: 1.6, rough: true},
 		{name: "prefill", bounds: usual, draw: jobs(uniform(2000, 6000), uniform(20, 200)), engines: engines(machine(256, plenty)), half: speed, mean: 5 * time.Second, slack: 1.3},
 		{name: "slow decode", bounds: large, draw: jobs(uniform(100, 500), uniform(50, 150)), engines: engines(slow), half: places, mean: 15 * time.Second},
-		{name: "long answers", bounds: usual, draw: jobs(uniform(100, 2000), uniform(400, 2400)), engines: engines(machine(64, plenty)), half: speed, mean: 40 * time.Second, slack: 1.6},
+		{name: "long answers", bounds: usual, draw: jobs(uniform(100, 2000), uniform(400, 2400)), engines: engines(machine(64, plenty)), half: speed, mean: 40 * time.Second, slack: 1.4},
 		{name: "replicas", bounds: usual, draw: chat, engines: engines(machine(48, plenty), machine(48, plenty)), half: places, mean: 5 * time.Second},
 		{name: "fast", bounds: quick, draw: jobs(uniform(20, 100), uniform(5, 30)), engines: engines(fast), half: places, mean: time.Second},
 	}

@@ -27,6 +27,7 @@ const (
 	kvOver    = 1.05 // of what there is room for: above, too many are inside
 
 	growMost = 3 * time.Second // since the last change: one seat at least, and more time does not count
+	growSeen = 16              // answers begun, before one seat more is tried where few begin within the target
 	paceFast = 0.12            // of the seats, added per second
 	paceMost = 0.02            // that, once a cut was needed
 	paceSlow = 0.0025          // that, to begin again with; and by how much it rises
@@ -269,6 +270,13 @@ func (t *Tuner) changed() time.Time {
 	return t.grown
 }
 
+// early says that it is too early to try one seat more after a cut: where few
+// answers begin within the target, who waits for that seat waits long.
+func (t *Tuner) early(now time.Time, f firsts) bool {
+	inTime := f.rate * t.bounds.TTFT.Seconds()
+	return !t.cut.IsZero() && inTime > 0 && inTime < fewSure && now.Sub(t.changed()).Seconds()*f.rate < growSeen
+}
+
 // grow adds seats for the time since the last change.
 func (t *Tuner) grow(now time.Time, l Look, f firsts) {
 	since := min(now.Sub(t.changed()), growMost)
@@ -279,7 +287,7 @@ func (t *Tuner) grow(now time.Time, l Look, f firsts) {
 	if target := t.bounds.TTFT.Seconds(); target > 0 && f.calm.Seconds() > firstFar*target {
 		step = min(step, f.rate*(firstAim*target-f.calm.Seconds()))
 	}
-	if step < 1 && since < growMost {
+	if step < 1 && (since < growMost || t.early(now, f)) {
 		return
 	}
 	n := t.within(min(t.seats+max(int64(step), 1), t.cap(l)))
