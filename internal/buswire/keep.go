@@ -3,6 +3,8 @@ package buswire
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,5 +40,39 @@ func Keep(ctx context.Context, pause *Backoff, session func(ready func()) error,
 			again.Stop()
 			return lost
 		}
+	}
+}
+
+// Losses counts the listeners of a bus that are away, and how often one was
+// lost. The zero value is ready to use; safe for concurrent use.
+type Losses struct {
+	Away  atomic.Int64
+	Total atomic.Uint64
+}
+
+// Listen keeps one listener, as Keep does, until ctx or life, that of the bus,
+// ends. What down hears bears the name of the bus.
+func (l *Losses) Listen(ctx, life context.Context, name string, pause *Backoff, session func(ctx context.Context, ready func()) error, down func(error)) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(life, cancel)()
+	lost := Keep(ctx, pause, func(ready func()) error {
+		err := session(ctx, ready)
+		if life.Err() != nil {
+			cancel() // now, and not soon: nothing is lost
+		}
+		return err
+	}, func(err error) {
+		if err == nil {
+			l.Away.Add(-1)
+			down(nil)
+			return
+		}
+		l.Total.Add(1)
+		l.Away.Add(1)
+		down(fmt.Errorf("%s: %w", name, err))
+	})
+	if lost {
+		l.Away.Add(-1)
 	}
 }

@@ -25,34 +25,16 @@ const (
 
 // Listen implements breaker.Bus.
 func (b *Bus) Listen(ctx context.Context, heard func(breaker.Opinion), down func(error)) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.life, cancel)()
 	l := &listener{bus: b, heard: heard, last: make(map[string]said)}
 	pause := buswire.NewBackoff(b.options.Seed + b.listeners.Add(1))
-	lost := buswire.Keep(ctx, pause, func(ready func()) error {
+	b.count.lost.Listen(ctx, b.life, "etcdbus", pause, func(ctx context.Context, ready func()) error {
 		err := l.session(ctx, ready)
-		if b.life.Err() != nil {
-			cancel() // now, and not soon: nothing is lost
-		}
 		if errors.Is(err, errBehind) {
 			b.count.rereads.Add(1)
 			return buswire.ErrAgain
 		}
 		return err
-	}, func(err error) {
-		if err == nil {
-			b.count.away.Add(-1)
-			down(nil)
-			return
-		}
-		b.count.losses.Add(1)
-		b.count.away.Add(1)
-		down(fmt.Errorf("etcdbus: %w", err))
-	})
-	if lost {
-		b.count.away.Add(-1)
-	}
+	}, down)
 }
 
 // listener is one Listen.

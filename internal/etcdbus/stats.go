@@ -1,6 +1,10 @@
 package etcdbus
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirproxy/weir/internal/buswire"
+)
 
 // Stats are what a bus has counted since it was made.
 type Stats struct {
@@ -17,8 +21,8 @@ type Stats struct {
 }
 
 type counts struct {
-	published, older, failed, heard, garbage, versions, rereads, losses, leases atomic.Uint64
-	away                                                                        atomic.Int64
+	published, older, failed, heard, garbage, versions, rereads, leases atomic.Uint64
+	lost                                                                buswire.Losses
 }
 
 // Stats are the counters now.
@@ -26,7 +30,7 @@ func (b *Bus) Stats() Stats {
 	c := &b.count
 	return Stats{
 		Published: c.published.Load(), Older: c.older.Load(), Failed: c.failed.Load(), Heard: c.heard.Load(),
-		Garbage: c.garbage.Load(), Versions: c.versions.Load(), Rereads: c.rereads.Load(), Losses: c.losses.Load(),
-		Leases: c.leases.Load(), Away: c.away.Load() > 0,
+		Garbage: c.garbage.Load(), Versions: c.versions.Load(), Rereads: c.rereads.Load(), Losses: c.lost.Total.Load(),
+		Leases: c.leases.Load(), Away: c.lost.Away.Load() > 0,
 	}
 }

@@ -3,7 +3,6 @@ package redisbus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -16,30 +15,9 @@ import (
 // Listen implements breaker.Bus. Where Redis hangs it returns up to two seconds
 // after ctx has ended.
 func (b *Bus) Listen(ctx context.Context, heard func(breaker.Opinion), down func(error)) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.life, cancel)()
 	l := &listener{bus: b, heard: heard, last: make(map[string]record)}
 	pause := buswire.NewBackoff(b.options.Seed + b.listeners.Add(1))
-	lost := buswire.Keep(ctx, pause, func(ready func()) error {
-		err := l.session(ctx, ready)
-		if b.life.Err() != nil {
-			cancel() // now, and not soon: nothing is lost
-		}
-		return err
-	}, func(err error) {
-		if err == nil {
-			b.count.away.Add(-1)
-			down(nil)
-			return
-		}
-		b.count.losses.Add(1)
-		b.count.away.Add(1)
-		down(fmt.Errorf("redisbus: %w", err))
-	})
-	if lost {
-		b.count.away.Add(-1)
-	}
+	b.count.lost.Listen(ctx, b.life, "redisbus", pause, l.session, down)
 }
 
 // listener is one Listen.

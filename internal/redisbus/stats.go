@@ -1,6 +1,10 @@
 package redisbus
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirproxy/weir/internal/buswire"
+)
 
 // Stats are what a bus has counted since it was made.
 type Stats struct {
@@ -17,8 +21,9 @@ type Stats struct {
 }
 
 type counts struct {
-	published, older, failed, heard, garbage, versions, rereads, losses atomic.Uint64
-	deaf, away                                                          atomic.Int64
+	published, older, failed, heard, garbage, versions, rereads atomic.Uint64
+	deaf                                                        atomic.Int64
+	lost                                                        buswire.Losses
 }
 
 // Stats are the counters now.
@@ -26,7 +31,7 @@ func (b *Bus) Stats() Stats {
 	c := &b.count
 	return Stats{
 		Published: c.published.Load(), Older: c.older.Load(), Failed: c.failed.Load(), Heard: c.heard.Load(),
-		Garbage: c.garbage.Load(), Versions: c.versions.Load(), Rereads: c.rereads.Load(), Losses: c.losses.Load(),
-		Deaf: c.deaf.Load() > 0, Away: c.away.Load() > 0,
+		Garbage: c.garbage.Load(), Versions: c.versions.Load(), Rereads: c.rereads.Load(), Losses: c.lost.Total.Load(),
+		Deaf: c.deaf.Load() > 0, Away: c.lost.Away.Load() > 0,
 	}
 }
