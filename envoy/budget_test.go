@@ -25,24 +25,7 @@ type wave struct {
 	held []func()
 }
 
-func (w *wave) listen(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go w.serve(c)
-		}
-	}()
-	return l.Addr().String()
-}
+func (w *wave) listen(t *testing.T) string { return accepting(t, w.serve) }
 
 func (w *wave) serve(c net.Conn) {
 	defer c.Close()

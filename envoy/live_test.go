@@ -19,9 +19,9 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// resetting listens and ends whatever comes without an answer: HTTP/1.1 by a
-// reset of the connection, HTTP/2 by one of the stream.
-func resetting(t *testing.T, h2 bool, hits *atomic.Int64) string {
+// accepting listens until the test ends, serves each connection and gives its
+// address.
+func accepting(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,20 +34,26 @@ func resetting(t *testing.T, h2 bool, hits *atomic.Int64) string {
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				if h2 {
-					resetStreams(c, hits)
-					return
-				}
-				if _, err := c.Read(make([]byte, 4096)); err == nil {
-					hits.Add(1)
-				}
-				_ = c.(*net.TCPConn).SetLinger(0)
-			}()
+			go serve(c)
 		}
 	}()
 	return l.Addr().String()
+}
+
+// resetting listens and ends whatever comes without an answer: HTTP/1.1 by a
+// reset of the connection, HTTP/2 by one of the stream.
+func resetting(t *testing.T, h2 bool, hits *atomic.Int64) string {
+	return accepting(t, func(c net.Conn) {
+		defer c.Close()
+		if h2 {
+			resetStreams(c, hits)
+			return
+		}
+		if _, err := c.Read(make([]byte, 4096)); err == nil {
+			hits.Add(1)
+		}
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
 }
 
 func resetStreams(c net.Conn, hits *atomic.Int64) {

@@ -73,7 +73,9 @@ func TestReloadForgetsNoFault(t *testing.T) {
 		{"another match", 0, func(s *policy.TelemetrySource) { s.Match = map[string]string{"Hostname": "node"} }},
 	} {
 		look = swap(next.pool, next.change)
-		for done := false; !done; time.Sleep(time.Millisecond) {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for done := false; !done; <-tick.C {
 			r := look()
 			if done = looked(r); capacity(r) != 0.75 {
 				t.Errorf("%s: capacity %v, looked: %v; want 0.75", next.what, capacity(r), done)

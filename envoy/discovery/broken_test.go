@@ -212,7 +212,7 @@ func TestLinkIsSwapped(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			time.Sleep(200 * time.Microsecond)
+			<-time.After(200 * time.Microsecond) // the reader sees some of the swaps
 		}
 	}()
 	seen := map[int]bool{}

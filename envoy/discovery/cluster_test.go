@@ -210,7 +210,7 @@ func TestHalfAFileIsNotTaken(t *testing.T) {
 			if i == 0 {
 				close(started)
 			}
-			time.Sleep(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond) // a writer that takes its time
 		}
 	}()
 	<-started

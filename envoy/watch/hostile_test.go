@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -113,11 +114,7 @@ func TestMetricsBuffers(t *testing.T) {
 		}
 		all = append(all, s)
 	}
-	for end := time.Now().Add(8 * time.Second); m.Stats().Messages < streams; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%+v", m.Stats())
-		}
-	}
+	envoytest.Eventually(t, 8*time.Second, "every message is read", func() bool { return m.Stats().Messages >= streams })
 	var after runtime.MemStats
 	for range 3 {
 		runtime.GC()

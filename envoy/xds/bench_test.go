@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/envoy/discovery"
 	"github.com/weirproxy/weir/envoy/protect"
+	"github.com/weirproxy/weir/internal/envoytest"
 )
 
 const benchClusters, benchEnvoys, benchHosts = 1000, 50, 4
@@ -81,7 +82,7 @@ func pushTo(b *testing.B, ads func(testing.TB, *grpc.ClientConn, string) *client
 		}
 		clients = append(clients, c)
 	}
-	waitFor(b, "all have the first content", func() bool { return s.Stats().Acked["eds"] == benchEnvoys })
+	envoytest.Eventually(b, 5*time.Second, "all have the first content", func() bool { return s.Stats().Acked["eds"] == benchEnvoys })
 	held := heap() - empty
 	round := int64(0)
 	for b.Loop() {

@@ -201,7 +201,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		if _, err := out.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(r.IntN(15_000)) * time.Microsecond)
+		<-time.After(time.Duration(r.IntN(15_000)) * time.Microsecond) // into the middle of a write, at random
 		_ = c.Process.Kill()
 		_ = c.Wait()
 		if _, err := os.Stat(filepath.Join(dir, stateFile+".tmp")); err == nil {

@@ -55,10 +55,7 @@ func TestEnvoyKeepsItsOverrides(t *testing.T) {
 				w.o.Dir = "" // its disk is gone
 				w.up()
 				w.within(5*time.Second, "Envoy is back at an empty weir", func() bool { return w.server.Stats().Streams == 2 })
-				time.Sleep(200 * time.Millisecond)
-				if got := w.runtime(requests); got != "5" {
-					t.Errorf("an empty weir took the override away: %q", got)
-				}
+				envoytest.Holds(t, 200*time.Millisecond, "the override stands at an empty weir", func() bool { return w.runtime(requests) == "5" })
 				w.want(200, "a")
 				put(t, w.server, snap(protect.Settings{MaxRequests: n(4)}))
 				w.within(time.Second, "its first word", func() bool { return w.runtime(requests) == "4" })
@@ -81,7 +78,7 @@ func TestEnvoyEndsOnTheLastUpdate(t *testing.T) {
 				w := newStreet(t, b, api, Options{}, one(1, "127.0.0.1:9"))
 				for i := int64(2); i <= 401; i += 2 {
 					put(t, w.server, one(i, "127.0.0.1:9", fmt.Sprintf("127.0.0.2:%d", i)))
-					time.Sleep(5 * time.Millisecond)
+					<-time.After(5 * time.Millisecond) // how far apart they are is the case
 					put(t, w.server, one(i+1, "127.0.0.1:9", fmt.Sprintf("127.0.0.2:%d", i+1)))
 					envoytest.Eventually(t, 2*time.Second, fmt.Sprintf("update %d", i+1), func() bool { return w.runtime(requests) == fmt.Sprint(i+1) })
 				}
@@ -130,7 +127,7 @@ func TestEnvoyFailsOverAndReturns(t *testing.T) {
 		w.within(time.Second, "the second region serves", func() bool { _, body := w.call(); return body == "second" })
 		before := w.wire()
 		put(t, w.server, snap(protect.Healthy))
-		time.Sleep(50 * time.Millisecond)
+		envoytest.Holds(t, 50*time.Millisecond, "the second region serves on", func() bool { _, body := w.call(); return body == "second" })
 		for range 20 {
 			w.want(200, "second")
 		}

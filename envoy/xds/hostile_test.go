@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirproxy/weir/envoy/discovery"
 	"github.com/weirproxy/weir/envoy/protect"
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -129,7 +130,7 @@ func TestHostileRequests(t *testing.T) {
 	if err := <-k.fail; grpcstatus.Code(err) != codes.ResourceExhausted {
 		t.Errorf("a client that has too much: %v", err)
 	}
-	waitFor(t, "nothing is left", func() bool {
+	envoytest.Eventually(t, 5*time.Second, "nothing is left", func() bool {
 		s.roster.mu.Lock()
 		defer s.roster.mu.Unlock()
 		return len(s.roster.streams) == 1 && len(s.roster.markers) == 1 && s.roster.held == held
@@ -201,7 +202,7 @@ func TestNamesOfAllStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.cancel()
-	waitFor(t, "room", func() bool { return s.Stats().Streams == 0 })
+	envoytest.Eventually(t, 5*time.Second, "room", func() bool { return s.Stats().Streams == 0 })
 	if held := heldBy(s); held != 0 {
 		t.Errorf("%d bytes are held by nobody", held)
 	}
@@ -278,7 +279,7 @@ func TestSlowReaders(t *testing.T) {
 	good := deltaADS(t, conn, edge("good", 40))
 	good.ask(rtds, "weir")
 	good.ack(good.next())
-	waitFor(t, "settled", func() bool { return s.Stats().Streams == 1 })
+	envoytest.Eventually(t, 5*time.Second, "settled", func() bool { return s.Stats().Streams == 1 })
 	start := runtime.NumGoroutine()
 
 	names := []string{}
@@ -316,7 +317,7 @@ func TestSlowReaders(t *testing.T) {
 			_ = d.Send(&discoveryv3.DiscoveryRequest{TypeUrl: eds, ResourceNames: names[:1+n%20], ResponseNonce: fmt.Sprint(n)})
 		}
 	}
-	waitFor(t, "they are there", func() bool { return s.Stats().Nodes == slow+1 })
+	envoytest.Eventually(t, 5*time.Second, "they are there", func() bool { return s.Stats().Nodes == slow+1 })
 	for i := int64(2); i <= 120; i++ {
 		began := time.Now()
 		put(t, s, snap(i))
@@ -334,7 +335,7 @@ func TestSlowReaders(t *testing.T) {
 		t.Errorf("%d goroutines, %d before %d clients", now, start, slow)
 	}
 	cancel()
-	waitFor(t, "nothing is left", func() bool { return s.Stats().Streams == 1 && runtime.NumGoroutine() <= start+2 })
+	envoytest.Eventually(t, 5*time.Second, "nothing is left", func() bool { return s.Stats().Streams == 1 && runtime.NumGoroutine() <= start+2 })
 	for _, sh := range s.groups[0].shelves {
 		if got := sh.common.NumCacheWatches(); got > 1 {
 			t.Errorf("%s: %d watches are left", short(sh.typeURL), got)
@@ -360,13 +361,13 @@ func TestThousandsOfStreams(t *testing.T) {
 		}
 		_ = d.Send(&discoveryv3.DeltaDiscoveryRequest{Node: &corev3.Node{Id: fmt.Sprint("e", i%50)}, TypeUrl: rtds, ResourceNamesSubscribe: []string{"weir"}})
 	}
-	waitFor(t, "all were heard", func() bool { st := s.Stats(); return st.Refused[refusedStreams] == 1001 && st.Sent["rtds"] == 2000 })
+	envoytest.Eventually(t, 5*time.Second, "all were heard", func() bool { st := s.Stats(); return st.Refused[refusedStreams] == 1001 && st.Sent["rtds"] == 2000 })
 	put(t, s, one(2, "10.0.0.1:80"))
 	if got := runtimeOf(t, good.next())[requests]; got != 2 {
 		t.Errorf("it hears %v", got)
 	}
 	cancel()
-	waitFor(t, "they are gone", func() bool { st := s.Stats(); return st.Streams == 1 && st.Nodes == 1 })
+	envoytest.Eventually(t, 5*time.Second, "they are gone", func() bool { st := s.Stats(); return st.Streams == 1 && st.Nodes == 1 })
 }
 
 // Whoever connects and is refused without end fills no disk with lines.

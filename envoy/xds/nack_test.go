@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirproxy/weir/envoy/discovery"
 	"github.com/weirproxy/weir/envoy/protect"
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -79,7 +80,7 @@ func TestRefusedContentIsKeptFromThatEnvoyAlone(t *testing.T) {
 			}
 
 			old.cancel()
-			waitFor(t, "old left", func() bool { return len(s.Nodes()) == 1 })
+			envoytest.Eventually(t, 5*time.Second, "old left", func() bool { return len(s.Nodes()) == 1 })
 			old = open("old", 36)
 			old.ask(cds)
 			a = old.next()
@@ -133,7 +134,7 @@ func TestRefusingTheFirstAnswerIsNoLoop(t *testing.T) {
 		if answers != 1 {
 			t.Errorf("%d answers, want 1", answers)
 		}
-		waitFor(t, "the word", func() bool { return s.Nodes()[0].Nacks == 1 })
+		envoytest.Eventually(t, 5*time.Second, "the word", func() bool { return s.Nodes()[0].Nacks == 1 })
 		if n := s.Nodes()[0].LastNack; !slices.Equal(n.Names, []string{"m", "o"}) {
 			t.Errorf("who is not named by the words is not told from the others: %v", n.Names)
 		}
@@ -206,7 +207,7 @@ func TestLongWordsAreCut(t *testing.T) {
 	c.ask(rtds, "weir")
 	a := c.next()
 	c.say(rtds, nil, a.nonce, "", strings.Repeat("ä", 5000), nil)
-	waitFor(t, "the word", func() bool { return s.Nodes()[0].LastNack != nil })
+	envoytest.Eventually(t, 5*time.Second, "the word", func() bool { return s.Nodes()[0].LastNack != nil })
 	if n := s.Nodes()[0].LastNack; len(n.Text) != maxWords {
 		t.Errorf("%d bytes", len(n.Text))
 	}

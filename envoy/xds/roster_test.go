@@ -12,6 +12,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/weirproxy/weir/envoy/discovery"
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -133,7 +134,7 @@ func TestBounds(t *testing.T) {
 	more.next()
 	full("a", "streams")
 	open[1].cancel()
-	waitFor(t, "b left", func() bool { return len(s.Nodes()) == 1 })
+	envoytest.Eventually(t, 5*time.Second, "b left", func() bool { return len(s.Nodes()) == 1 })
 	c := deltaADS(t, conn, edge("c", 40))
 	c.ask(rtds, "weir")
 	c.next() // in the place of one that left
@@ -156,15 +157,6 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-func waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("within 5 s: " + what)
-		}
-	}
-}
-
 // What /debug/envoys shows, and what is warned of.
 func TestNodesAndWarnings(t *testing.T) {
 	s := New(t0, Options{})
@@ -183,12 +175,12 @@ func TestNodesAndWarnings(t *testing.T) {
 	}
 	c.ask(eds, "m", "nosuch", "soon")
 	a := c.next()
-	waitFor(t, "a lag", func() bool {
+	envoytest.Eventually(t, 5*time.Second, "a lag", func() bool {
 		all := s.Nodes()
 		return len(all) == 3 && all[0].ID == "new" && len(all[0].Types) == 1 && all[0].Types[0].Lag > 0
 	})
 	c.ack(a)
-	waitFor(t, "no lag", func() bool { return s.Nodes()[0].Types[0].Lag == 0 })
+	envoytest.Eventually(t, 5*time.Second, "no lag", func() bool { return s.Nodes()[0].Types[0].Lag == 0 })
 	got := s.Nodes()[0]
 	ty := got.Types[0]
 	if got.Release != "1.40.4" || !got.Supported || got.Streams != 1 || got.Cluster != "edge" || got.Peer == "" || ty.Name != "eds" || !ty.Delta || ty.ADS ||
@@ -201,5 +193,5 @@ func TestNodesAndWarnings(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	c.cancel()
-	waitFor(t, "new left", func() bool { return len(s.Nodes()) == 2 })
+	envoytest.Eventually(t, 5*time.Second, "new left", func() bool { return len(s.Nodes()) == 2 })
 }

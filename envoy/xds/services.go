@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// services are the gRPC methods. Fetching by single calls is unimplemented:
-// Envoy uses it over REST alone.
+// services are the gRPC methods. Fetching by single calls, which Envoy
+// does over REST alone, is refused with the status UNIMPLEMENTED.
 type services struct {
 	runtimeservice.UnimplementedRuntimeDiscoveryServiceServer
 	endpointservice.UnimplementedEndpointDiscoveryServiceServer

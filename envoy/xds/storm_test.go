@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirproxy/weir/envoy/discovery"
 	"github.com/weirproxy/weir/envoy/protect"
+	"github.com/weirproxy/weir/internal/envoytest"
 )
 
 // model is an Envoy as far as it keeps what it is sent: an answer that it
@@ -204,7 +205,7 @@ func TestStormOfConnects(t *testing.T) {
 			break
 		}
 	}
-	waitFor(t, "the crowd is gone", func() bool { st := s.Stats(); return st.Nodes == 1 && st.Streams == 1 })
+	envoytest.Eventually(t, 5*time.Second, "the crowd is gone", func() bool { st := s.Stats(); return st.Nodes == 1 && st.Streams == 1 })
 	if ids := s.Nodes(); !slices.ContainsFunc(ids, func(n Node) bool { return n.ID == "stays" }) {
 		t.Errorf("%+v", ids)
 	}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -107,6 +108,6 @@ func TestGroupsByCertificate(t *testing.T) {
 		}
 		e.cancel()
 		_ = conn.Close()
-		waitFor(t, "it left", func() bool { return len(s.Nodes()) == 0 })
+		envoytest.Eventually(t, 5*time.Second, "it left", func() bool { return len(s.Nodes()) == 0 })
 	}
 }

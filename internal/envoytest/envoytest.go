@@ -199,6 +199,25 @@ func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 	}
 }
 
+// Holds checks for a while that something stays so: what real neighbours do to
+// it in that time would be seen.
+func Holds(t testing.TB, during time.Duration, what string, ok func() bool) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(context.Background(), during)
+	defer stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if !ok() {
+			t.Fatalf("not for %v: %s", during, what)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // getJSON reads a JSON document from a socket's HTTP server.
 func getJSON(c *http.Client, url string, into any) error {
 	res, err := c.Get(url)
