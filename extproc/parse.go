@@ -16,7 +16,7 @@ type edit struct {
 	body      *body.Body // the bytes wait for the pool; nil = they go on as they are, whatever pool it is
 	edits     []body.Edit
 	cuts      []body.Edit // what the caller says of priority is taken out
-	hideUsage bool // the usage chunk was asked for by us, not by the caller
+	hideUsage bool        // the usage chunk was asked for by us, not by the caller
 }
 
 // judgeBody judges a whole request body and takes the request to the desk.

@@ -100,6 +100,7 @@ func FuzzRewrite(f *testing.F) {
 				t.Fatalf("WorkAfter = %d, parsed %d", b.WorkAfter(edits).MaxOut, c.MaxOut)
 			}
 			sameBut(t, data, out)
+			unprioritised(t, b, edits)
 			if kind != policy.JSON && c.PromptBytes != b.PromptBytes {
 				t.Fatalf("prompt of %d bytes became %d", b.PromptBytes, c.PromptBytes)
 			}
@@ -135,6 +136,25 @@ func scoped(t *testing.T, b *Body) {
 	}
 	if c.MaxOut > 100*c.Prompts {
 		t.Fatalf("%q: MaxOut = %d", out, c.MaxOut)
+	}
+}
+
+// unprioritised takes the caller's priority out, beside other edits.
+func unprioritised(t *testing.T, b *Body, edits []Edit) {
+	t.Helper()
+	cuts, err := b.WithoutPriority()
+	if err != nil {
+		return
+	}
+	for _, all := range [][]Edit{cuts, append(edits, cuts...)} {
+		out := b.Rewrite(all...)
+		c, err := Parse(b.Kind, out)
+		if err != nil {
+			t.Fatalf("%q became %q: %v", b.data, out, err)
+		}
+		if more, err := c.WithoutPriority(); err != nil || len(more) > 0 {
+			t.Fatalf("%q became %q, with %v %v", b.data, out, more, err)
+		}
 	}
 }
 
