@@ -145,13 +145,24 @@ func (f *flow) learn(r *Request, u *Usage, c *policy.Estimate, model *learnt) {
 		f.overhead.Store(math.Float64bits(overhead))
 		f.perByte.Store(math.Float64bits(perByte))
 	}
-	if u.Output > 0 {
-		f.hist.add(r.perChoice(u.Output))
+	each := r.perChoice(u.Output)
+	if each > 0 && r.choicesCame(u) && (!r.cutOff(u) || each >= outputOf(c, &f.learnt, model)) {
+		f.hist.add(each)
 		if f.hist.n >= warm {
 			f.output.Store(f.hist.quantile(0.95))
 		}
 	}
 }
+
+// choicesCame reports whether the answers that were asked for came: an engine
+// that knows no n would make what one answer takes look small.
+func (r *Request) choicesCame(u *Usage) bool {
+	return r.Choices <= 1 || u.Choices >= min(r.Choices, ManyChoices)
+}
+
+// cutOff reports an answer that ended at the caller's own cap. It tells that
+// answers are at least so long, not how long they are.
+func (r *Request) cutOff(u *Usage) bool { return r.MaxOut > 0 && u.Output >= r.MaxOut }
 
 // line fits tokens = overhead x prompts + perByte x bytes by least squares. An
 // answer weighs 1/(bytes + flatBytes): its part in perByte grows with its

@@ -14,7 +14,7 @@ import (
 // teach lets a tenant's answers be learnt.
 func teach(x *Estimator, r *Request, n int, in, out int64) {
 	for range n {
-		x.Learn(r, &Usage{Known: true, InputKnown: true, Input: in, Output: out})
+		x.Learn(r, &Usage{Known: true, InputKnown: true, Input: in, Output: out, Choices: min(max(r.Choices, 1), ManyChoices)})
 	}
 }
 
@@ -160,6 +160,21 @@ func TestDroppedVotesGo(t *testing.T) {
 	}
 }
 
+// Answers cut at a small cap do not make those without one look short.
+func TestCapsTeachNoShortAnswers(t *testing.T) {
+	e := effective(t, house(1))
+	x := NewEstimator()
+	r := askOf(e, "t", 400)
+	for i, c := range []struct{ limit, out, want int64 }{{1, 1, 512}, {600, 600, 600}, {50, 50, 600}, {0, 80, 80}} {
+		r.MaxOut = c.limit
+		teach(x, r, 3000, 100, c.out)
+		r.MaxOut = 0
+		if _, out := x.Predict(r, 0); out < c.want || out > c.want*110/100 {
+			t.Errorf("%d: %d out, want %d", i, out, c.want)
+		}
+	}
+}
+
 // Choices and prompts multiply what is expected, what is learnt is of one.
 func TestChoicesAndPrompts(t *testing.T) {
 	e := effective(t, house(1))
@@ -191,6 +206,9 @@ func TestChoicesAndPrompts(t *testing.T) {
 	teach(x, r, 2*warm, 100, 128*1000)
 	if _, out := x.Predict(r, 0); out < 128*1000 || out > 128*1100 {
 		t.Errorf("%d out, want that of 128 answers of 1000", out)
+	}
+	for range 5 * warm { // asked for 128, and one came
+		x.Learn(r, &Usage{Known: true, InputKnown: true, Input: 100, Output: 1000, Choices: 1})
 	}
 	r.Choices = 1
 	if _, out := x.Predict(r, 0); out < 1000 || out > 1100 {

@@ -28,7 +28,8 @@ var (
 	// containerNames are objects whose members engines read as parameters.
 	containerNames = []string{
 		"extra_body", "sampling_params", "samplingParams", "sampling_parameters", "parameters", "options",
-		"generation_config", "generationConfig", "inferenceConfig", "textGenerationConfig", "model_kwargs", "nvext", "vllm_xargs",
+		"generation_config", "generationConfig", "inferenceConfig", "textGenerationConfig", "model_kwargs",
+		"nvext", "agent_hints", "vllm_xargs",
 	}
 	// contentNames are values whose members are the caller's content or schemas,
 	// never parameters.
@@ -187,15 +188,16 @@ func camel(name string) string {
 }
 
 // reads reports whether the API of a kind takes a field's value from a member
-// of this name at the top of the body, so that it counts as sent.
-func (f *family) reads(kind policy.Kind, name string) bool {
+// of this name, at the top of the body or in an object of containerNames, so
+// that it counts as sent.
+func (f *family) reads(kind policy.Kind, name string, top bool) bool {
 	switch {
 	case kind != policy.OpenAIChat && kind != policy.OpenAICompletions && kind != policy.OpenAIEmbeddings:
-		return name == f.field || roles[name] == f.role && f.binds(f.role)
+		return f.binds(roles[name]) && roles[name] == f.role || name == f.field
 	case f.role == roleCap:
-		return name == "max_tokens" || name == "max_completion_tokens"
+		return top && (name == "max_tokens" || name == "max_completion_tokens")
 	}
-	return name == f.field
+	return top && name == f.field
 }
 
 func isCap(field string) bool { return slices.Contains(capNames, field) }

@@ -93,7 +93,7 @@ func (b *Body) checkSent(p *identity.Param, unknown policy.UnknownNames) (sent b
 			} else if !f.complies(p, string(s.name), raw) {
 				err = forbidden(s.field(), fmt.Sprintf("is %s; your key allows %s", shortValue(raw), bound(p)))
 			}
-			sent = sent || s.top() && f.reads(b.Kind, string(s.name))
+			sent = sent || s.known && f.reads(b.Kind, string(s.name), s.top())
 		case misspelt:
 			if s.top() && twins(s.name, f.field) {
 				err = twinError(s.name, f.field)
