@@ -123,7 +123,7 @@ func (w *walk) object(s *scanner, known bool) bool {
 // countSettings reads caps, least outputs and choices under all the names that
 // engines know. Those that the API defines were read already, and strictly.
 func (b *Body) countSettings() (bad *Error) {
-	if b.Kind != policy.OpenAIChat && b.Kind != policy.OpenAICompletions {
+	if b.Kind != policy.OpenAIChat && b.Kind != policy.OpenAICompletions || !b.has(roleCap, roleMin, roleChoices, roleEOS, roleContainer) {
 		return nil
 	}
 	b.settings(false, func(s *setting) bool {
@@ -131,6 +131,18 @@ func (b *Body) countSettings() (bad *Error) {
 		return bad == nil
 	})
 	return bad
+}
+
+// has reports whether one of the roles is played by a top-level field beyond
+// those that the scanner reads itself: in most bodies none is.
+func (b *Body) has(any ...role) bool {
+	for i := range b.fields {
+		name := string(b.fields[i].name)
+		if r := roles[name]; r != noRole && slices.Contains(any, r) && !slices.Contains(known[:], name) {
+			return true
+		}
+	}
+	return false
 }
 
 func (b *Body) countSetting(s *setting) *Error {
@@ -192,6 +204,9 @@ func (b *Body) CheckBounds(edits []Edit, p *policy.Body) *Error {
 func (b *Body) WithoutPriority() ([]Edit, *Error) {
 	if err := b.CheckTwins(Priority); err != nil {
 		return nil, err
+	}
+	if !b.has(rolePriority, roleContainer) {
+		return nil, nil
 	}
 	var edits []Edit
 	b.settings(false, func(s *setting) bool {
