@@ -52,10 +52,10 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	if bad != nil {
 		return nil, bodyRefusal(bad)
 	}
-	k.paramsHeld = true
 	if bad := b.CheckBounds(edits, asks); bad != nil {
 		return nil, bodyRefusal(bad)
 	}
+	k.paramsHeld = len(edits) == 0 // what is lifted passes as it came
 	model, f := c.bodyModel(b)
 	if f != nil {
 		return nil, f
