@@ -62,21 +62,15 @@ func (e *Estimator) shardOf(k flowKey) *shard {
 }
 
 // use gives the flow of a key, made where there is none, as the one that
-// learnt last. What is dropped for it, so that each shard keeps its part of
-// most, is handed back.
-func (s *shard) use(k flowKey, most int) (f, dropped *flow) {
+// learnt last.
+func (s *shard) use(k flowKey) *flow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.flows == nil {
 		s.flows = make(map[flowKey]*flow)
 	}
-	f = s.flows[k]
+	f := s.flows[k]
 	if f == nil {
-		if len(s.flows) >= max(most/estimateShards, 1) {
-			dropped = s.tail
-			s.unlink(dropped)
-			delete(s.flows, dropped.key)
-		}
 		f = &flow{key: k}
 		s.flows[k] = f
 	} else {
@@ -89,7 +83,21 @@ func (s *shard) use(k flowKey, most int) (f, dropped *flow) {
 		s.tail = f
 	}
 	s.head = f
-	return f, dropped
+	return f
+}
+
+// trim drops the flow that did not learn for longest where the shard has more
+// than its part of most; nil = it has not.
+func (s *shard) trim(most int) *flow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.flows) <= max(most/estimateShards, 1) {
+		return nil
+	}
+	f := s.tail
+	s.unlink(f)
+	delete(s.flows, f.key)
+	return f
 }
 
 func (s *shard) unlink(f *flow) {
@@ -112,9 +120,10 @@ func (e *Estimator) Learn(r *Request, u *Usage) {
 		return
 	}
 	c, key := &r.Policy.Estimate, keyOf(r)
-	f, dropped := e.shardOf(key).use(key, c.Tenants)
-	if dropped != nil {
-		e.forget(dropped)
+	s := e.shardOf(key)
+	f := s.use(key)
+	for old := s.trim(c.Tenants); old != nil; old = s.trim(c.Tenants) {
+		e.forget(old)
 	}
 	m := e.models.of(r.Model)
 	f.mu.Lock()

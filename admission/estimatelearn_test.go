@@ -142,6 +142,28 @@ func TestEstimatorIsBounded(t *testing.T) {
 	runtime.KeepAlive(x)
 }
 
+// A smaller bound holds from the next answers on.
+func TestEstimatorShrinks(t *testing.T) {
+	p := house(1)
+	p.Estimate.Tenants = 1600
+	x := NewEstimator()
+	for i := range 1600 {
+		teach(x, askOf(effective(t, p), fmt.Sprint("t", i), 400), 1, 100, 10)
+	}
+	p = house(1)
+	p.Estimate.Tenants = 160
+	for i := range 500 {
+		teach(x, askOf(effective(t, p), fmt.Sprint("u", i), 400), 1, 100, 10)
+	}
+	kept := 0
+	for i := range x.shards {
+		kept += len(x.shards[i].flows)
+	}
+	if kept > 160 {
+		t.Errorf("%d are kept, want 160", kept)
+	}
+}
+
 // Votes of those who are dropped are taken back.
 func TestDroppedVotesGo(t *testing.T) {
 	p := house(1)

@@ -93,6 +93,17 @@ func TestScopeLetsComplyingNamesPass(t *testing.T) {
 	}
 }
 
+// Where the API is not known, any known name counts as sent.
+func TestScopeOnOtherAPIs(t *testing.T) {
+	params := scopes(t, "max_tokens<=100", "n=1")
+	for _, rest := range []string{`"parameters":{"max_new_tokens":50}`, `"sampling_params":{"max_new_tokens":50,"n":1}`, `"options":{"num_predict":9}`, `"generationConfig":{"maxOutputTokens":9}`, `"max_output_tokens":7`} {
+		b := mustParse(t, policy.JSON, `{"inputs":"n",`+rest+`}`)
+		if edits, err := b.CheckParams(params, true, policy.RefuseUnknown); err != nil || len(edits) != 0 {
+			t.Errorf("%s: %v %v", rest, edits, err)
+		}
+	}
+}
+
 // Unknown names may be allowed: known ones are bound all the same.
 func TestUnknownNamesByPolicy(t *testing.T) {
 	params := scopes(t, "max_tokens<=100")
