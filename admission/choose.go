@@ -2,7 +2,6 @@ package admission
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -168,17 +167,6 @@ func milder(a, b breaker.Verdict) bool {
 	return a.RetryAfter < b.RetryAfter
 }
 
-// fits refuses what no seat of the pool could ever hold (Q9).
-func (p *Plan) fits(now time.Time) bool {
-	limit := p.pool.spec.Load().Seats.Tokens
-	if need := p.Input + p.Output; limit > 0 && need > limit {
-		p.giveProbeBack(now)
-		p.refuse(now, TooLarge, 0, fmt.Sprintf("needs about %d tokens, the model has room for %d", need, limit))
-		return false
-	}
-	return true
-}
-
 // entry is the reason of a request that gets the seat it came for.
 func (p *Plan) entry() Reason { return p.Decision.Reason }
 
@@ -203,7 +191,7 @@ func (p *Plan) seeQuota(v quota.Verdict) {
 	}
 	used := v.Used
 	if v.Allowed {
-		used += p.Amount.Of(v.Limit.Unit)
+		used += p.claimed(v.Rule).Of(v.Limit.Unit)
 	}
 	p.quota = QuotaView{Rule: v.Rule, Limit: v.Limit, Remaining: max(v.Limit.Max-used, 0), Reset: v.Limit.Per}
 	if !v.Allowed && v.RetryAfter > 0 {
@@ -211,6 +199,16 @@ func (p *Plan) seeQuota(v quota.Verdict) {
 	}
 	p.Decision.Quota = &p.quota
 	p.step(RoomQuota, v.Rule, float64(used), float64(v.Limit.Max), v.Allowed)
+}
+
+// claimed is what the plan asks of a rule.
+func (p *Plan) claimed(rule string) quota.Amount {
+	for i := range p.Claims {
+		if p.Claims[i].Rule == rule {
+			return p.Claims[i].Amount
+		}
+	}
+	return p.Amount
 }
 
 func quotaReason(v quota.Verdict) Reason {

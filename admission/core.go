@@ -163,6 +163,10 @@ func (p *Plan) claim(tier string) {
 		Model: r.Model, Function: r.Function, Class: p.Class,
 	}
 	p.Claims = quota.Claims(r.Policy.Quotas, subject, p.Amount)
+	if len(p.Claims) > 0 {
+		input, output := r.least()
+		bound(p.Claims, p.pool.bill(quota.Amount{Requests: 1, Input: input, Output: output, Concurrency: 1}))
+	}
 }
 
 // Enter takes the store's verdict on the plan's claims (allowed where there

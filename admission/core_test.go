@@ -48,7 +48,7 @@ func TestPlanRefusals(t *testing.T) {
 	blocked := func(p *policy.Policy) {
 		p.Tenants = []policy.TenantRule{{Match: policy.Match{Tenant: "bad*"}, Block: true}}
 	}
-	small := func(p *policy.Policy) { p.Pools[0].Seats.Tokens = 150 }
+	small := func(p *policy.Policy) { p.Pools[0].Seats.Tokens = 20 }
 	noPool := func(p *policy.Policy) { p.Models[0].Pools = nil }
 	for _, c := range []struct {
 		name string

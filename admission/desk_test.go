@@ -228,7 +228,7 @@ func TestOverQuota(t *testing.T) {
 
 func TestQuotaNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := house(10, withQuotas(policy.Limit{Unit: policy.Tokens, Max: 50, Per: time.Minute}))
+		p := house(10, withQuotas(policy.Limit{Unit: policy.Tokens, Max: 20, Per: time.Minute}))
 		d := newTestDesk(t, p)
 		_, dec := d.Admit(t.Context(), ask(effective(t, p), "1", "acme", policy.Standard))
 		if dec.Reason != QuotaNever || dec.RetryAfter != 0 {

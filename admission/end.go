@@ -63,8 +63,12 @@ type Usage struct {
 	Reasoning  int64 // part of Output
 	Total      int64 // only when the split is unknown; else 0
 	Refund     bool  // nothing was delivered and nothing ran: charge nothing
+	Choices    int64 // answers that were seen; ManyChoices = so many or more
 	Capped     bool  // the upstream counted far more output than the caller's cap allows: Output is the cap
 }
+
+// ManyChoices is where Usage.Choices ends.
+const ManyChoices = 64
 
 // counted says whether a breaker counts the end, and as what (B6).
 func (e *End) counted() (failed, ok bool) {

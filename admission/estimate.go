@@ -1,202 +1,188 @@
 package admission
 
 import (
-	"maps"
 	"math"
-	"sync"
 	"sync/atomic"
 
 	"github.com/weirproxy/weir/policy"
 )
 
-// Estimator predicts the tokens of a request per (model, API): prompt bytes
-// by the learnt ratio, plus the learnt 95th percentile of output, capped by
-// what the caller or the model allows. It starts from the policy's cold
-// values and is not persisted. Safe for concurrent use: predicting takes no
-// lock, learning locks one flow. The number of flows is that of the policy's
-// models times its APIs.
+// Estimator predicts the tokens of a request (T8):
+//
+//	input  = prompts x overhead + text bytes x tokens per byte + token ids + media
+//	output = choices x min(95th percentile of one answer, cap)
+//
+// Overhead, tokens per byte and the percentile are learnt per tenant and
+// model from whole answers. Until a tenant has enough of its own, those of the
+// model count: the medians of its tenants, each with one vote; and until the
+// model has enough tenants, the policy's cold values. Nothing is persisted.
+// Safe for concurrent use; tenants are spread over shards, each with a lock
+// of its own.
 type Estimator struct {
-	flows atomic.Pointer[map[flowKey]*flow]
-	mu    sync.Mutex // of writers of flows
+	shards [estimateShards]shard
+	models models
 }
-
-type flowKey struct{ model, path string }
 
 // Numbers of the learnt values.
 const (
-	warm      = 20     // samples before the learnt values are taken
-	ratioStep = 0.05   // weight of one sample once warm
-	halveAt   = 2048.0 // the histogram is halved here: it follows the last few thousand answers
-	perOctave = 8      // buckets per doubling: the percentile is exact to 9 %
-	buckets   = perOctave*20 + 1
-	maxFlows  = 10000 // kept; policies that come and go do not add up
+	warm           = 20      // answers before a tenant's own values are taken
+	estimateShards = 16      // each with a lock
+	maxTokens      = 1 << 48 // the largest prediction: sums and products of it do not overflow
+	mediaTokens    = 1000    // an image, a sound, a video, a file
 )
 
-// flow is what was learnt of one (model, API).
-type flow struct {
-	ratio  atomic.Uint64 // bytes per token, as float64 bits; 0 = cold
-	output atomic.Int64  // 95th percentile; 0 = cold
-
-	mu    sync.Mutex
-	ins   int // samples of the ratio
-	outs  int // samples of the histogram
-	mean  float64
-	total float64
-	hist  [buckets]float64
+// learnt is what a tenant's answers of a model taught. Readers take no lock.
+type learnt struct {
+	overhead atomic.Uint64 // tokens per prompt, as float64 bits
+	perByte  atomic.Uint64 // tokens, as float64 bits; 0 = cold
+	output   atomic.Int64  // 95th percentile of one answer; 0 = cold
 }
 
 // NewEstimator makes a cold estimator.
 func NewEstimator() *Estimator {
 	e := &Estimator{}
-	e.flows.Store(&map[flowKey]*flow{})
+	e.models.open()
 	return e
 }
 
 // Predict is the expected input and output of a request for a model whose
-// answers are capped at maxOut (0 = the policy's cap).
+// answers are capped at maxOut each (0 = the policy's cap).
 func (e *Estimator) Predict(r *Request, maxOut int64) (input, output int64) {
-	if r.Fixed > 0 {
-		return r.Fixed, 0
-	}
-	if r.Prompt <= 0 {
-		return apiCost(r.API), 0
+	if cost, stated := statedCost(r); stated {
+		return cost, 0
 	}
 	c := &r.Policy.Estimate
-	f := e.find(keyOf(r))
-	input = int64(math.Ceil(float64(r.Prompt) / f.bytesPerToken(c)))
+	own, model := e.find(r), e.models.find(r.Model)
+	text := overheadOf(own, model)*float64(r.prompts()) + perByteOf(c, own, model)*float64(max(r.Prompt, 0))
+	input = count(math.Ceil(text-fuzz) + float64(r.exact()))
+	input = max(input, 1)
 	if r.API != nil && r.API.Kind == policy.OpenAIEmbeddings {
-		return max(input, 1), 0
+		return input, 0
 	}
-	limit := r.MaxOut
-	if limit <= 0 {
-		limit = maxOut
-	}
-	if limit <= 0 {
-		limit = c.MaxOutput
-	}
-	output = c.Output
-	if f != nil {
-		if learnt := f.output.Load(); learnt > 0 {
-			output = learnt
+	return input, r.output(outputOf(c, own, model), maxOut)
+}
+
+// fuzz is of a sum that is whole: 400 bytes at 0.25 are 100 tokens.
+const fuzz = 1e-6
+
+// output is what so many tokens for each answer come to.
+func (r *Request) output(each, maxOut int64) int64 {
+	choices := float64(max(r.Choices, 1))
+	limit := float64(r.MaxOut)
+	if r.MaxOut <= 0 {
+		most := maxOut
+		if most <= 0 {
+			most = r.Policy.Estimate.MaxOutput
 		}
+		limit = float64(most) * choices
 	}
+	out := float64(each) * choices
 	if limit > 0 {
-		output = min(output, limit)
+		out = min(out, limit)
 	}
-	return max(input, 1), max(output, 0)
+	return count(max(out, float64(r.leastOutput()), 0))
 }
 
-// Learn takes the counts of one whole answer.
-func (e *Estimator) Learn(r *Request, u *Usage) {
-	if !u.Known || r.Fixed > 0 || r.Prompt <= 0 {
-		return
+// least is what a request takes whatever was learnt: a stated cost, token ids,
+// text at as few tokens as there can be, and the output that the caller demands.
+// Only this much can be refused for good (Q9, T7).
+func (r *Request) least() (input, output int64) {
+	if cost, stated := statedCost(r); stated {
+		return cost, 0
 	}
-	f := e.find(keyOf(r))
-	if f == nil {
-		f = e.add(keyOf(r))
+	text := 0.0
+	if most := r.Policy.Estimate.FinalBytesPerToken; most > 0 {
+		text = math.Ceil(float64(max(r.Prompt, 0))/most - fuzz)
 	}
-	f.learn(float64(r.Prompt), u)
+	return count(text + float64(max(r.Tokens, 0))), r.leastOutput()
 }
 
-func keyOf(r *Request) flowKey {
-	k := flowKey{model: r.Model}
-	if r.API != nil {
-		k.path = r.API.Path
+func (r *Request) leastOutput() int64 {
+	least := max(r.MinOut, 0)
+	if r.MaxOut > 0 {
+		least = min(least, r.MaxOut)
 	}
-	return k
+	return min(least, maxTokens)
 }
 
-func apiCost(a *policy.API) int64 {
-	if a == nil {
-		return 1
+// statedCost is that of a call which is charged without a look at its body.
+func statedCost(r *Request) (cost int64, stated bool) {
+	switch {
+	case r.Fixed > 0:
+		return min(r.Fixed, maxTokens), true
+	case r.Prompt <= 0 && r.exact() == 0 && r.API != nil && r.API.Cost > 0:
+		return min(r.API.Cost, maxTokens), true
 	}
-	return max(a.Cost, 1)
+	return 0, false
 }
 
-func (e *Estimator) find(k flowKey) *flow { return (*e.flows.Load())[k] }
-
-func (e *Estimator) add(k flowKey) *flow {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	old := *e.flows.Load()
-	if f := old[k]; f != nil {
-		return f
-	}
-	if len(old) >= maxFlows {
-		return &flow{} // learns for nobody
-	}
-	next, f := maps.Clone(old), &flow{}
-	next[k] = f
-	e.flows.Store(&next)
-	return f
+// exact is the part of the input that is no text.
+func (r *Request) exact() int64 {
+	return count(float64(max(r.Tokens, 0)) + mediaTokens*float64(max(r.Media, 0)))
 }
 
-// bytesPerToken is within the policy's bounds; a nil flow is cold.
-func (f *flow) bytesPerToken(c *policy.Estimate) float64 {
-	ratio := c.BytesPerToken
-	if f != nil {
-		if bits := f.ratio.Load(); bits != 0 {
-			ratio = math.Float64frombits(bits)
-		}
+// perChoice is the part of one choice in an output, rounded up: choices are
+// generated at the same time.
+func (r *Request) perChoice(output int64) int64 {
+	choices := max(r.Choices, 1)
+	return output/choices + min(output%choices, 1)
+}
+
+func (r *Request) prompts() int64 { return max(r.Prompts, 1) }
+
+// count is a sum of tokens within what can be added up.
+func count(v float64) int64 {
+	if !(v > 0) {
+		return 0
 	}
+	return int64(min(v, maxTokens))
+}
+
+func overheadOf(own, model *learnt) float64 {
+	switch {
+	case own.warm():
+		return math.Float64frombits(own.overhead.Load())
+	case model.warm():
+		return math.Float64frombits(model.overhead.Load())
+	}
+	return 0
+}
+
+// perByteOf is within the policy's bounds.
+func perByteOf(c *policy.Estimate, own, model *learnt) float64 {
+	v := 1 / c.BytesPerToken
+	switch {
+	case own.warm():
+		v = math.Float64frombits(own.perByte.Load())
+	case model.warm():
+		v = math.Float64frombits(model.perByte.Load())
+	}
+	return boundPerByte(c, v)
+}
+
+// boundPerByte keeps tokens per byte within the policy's bounds.
+func boundPerByte(c *policy.Estimate, v float64) float64 {
 	if c.MaxBytesPerToken > 0 {
-		ratio = min(ratio, c.MaxBytesPerToken)
+		v = max(v, 1/c.MaxBytesPerToken)
 	}
-	ratio = max(ratio, c.MinBytesPerToken)
-	if !(ratio > 0) {
+	if c.MinBytesPerToken > 0 {
+		v = min(v, 1/c.MinBytesPerToken)
+	}
+	if !(v > 0) || math.IsInf(v, 0) {
 		return 1
 	}
-	return ratio
+	return v
 }
 
-func (f *flow) learn(prompt float64, u *Usage) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if u.Input > 0 {
-		f.ins++
-		step := max(ratioStep, 1/float64(f.ins))
-		f.mean += step * (prompt/float64(u.Input) - f.mean)
-		if f.ins >= warm {
-			f.ratio.Store(math.Float64bits(f.mean))
+func outputOf(c *policy.Estimate, own, model *learnt) int64 {
+	for _, l := range [2]*learnt{own, model} {
+		if l != nil {
+			if v := l.output.Load(); v > 0 {
+				return v
+			}
 		}
 	}
-	if u.Output > 0 {
-		f.outs++
-		f.hist[bucket(u.Output)]++
-		f.total++
-		if f.total >= halveAt {
-			f.halve()
-		}
-		if f.outs >= warm {
-			f.output.Store(f.quantile(0.95))
-		}
-	}
+	return c.Output
 }
 
-func (f *flow) halve() {
-	f.total = 0
-	for i := range f.hist {
-		f.hist[i] /= 2
-		f.total += f.hist[i]
-	}
-}
-
-// quantile is the upper edge of the bucket where the share q is reached.
-func (f *flow) quantile(q float64) int64 {
-	sum := 0.0
-	for i := range f.hist {
-		sum += f.hist[i]
-		if sum >= q*f.total {
-			return edge(i)
-		}
-	}
-	return edge(buckets - 1)
-}
-
-// bucket i holds the counts in (edge(i-1), edge(i)].
-func bucket(n int64) int {
-	i := int(math.Ceil(math.Log2(float64(n)) * perOctave))
-	return min(max(i, 0), buckets-1)
-}
-
-func edge(i int) int64 { return int64(math.Floor(math.Exp2(float64(i) / perOctave))) }
+func (l *learnt) warm() bool { return l != nil && l.perByte.Load() != 0 }

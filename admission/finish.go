@@ -58,7 +58,9 @@ func (c *Core) Done(now time.Time, p *Plan, e *End) (final quota.Amount, decided
 	c.count(now, p, e)
 	if e.Learn && e.Result == ResultOK && c.echo == nil {
 		c.estimates.Learn(p.Request, &e.Usage)
-		l.speeds.learn(now, p.model, p.Request.Stream, e.FirstByte, now.Sub(p.since), &e.Usage)
+		u := e.Usage
+		u.Output = p.Request.perChoice(u.Output)
+		l.speeds.learn(now, p.model, p.Request.Stream, e.FirstByte, now.Sub(p.since), &u)
 	}
 	decided = c.vacate(now, p, final.Input+final.Output)
 	c.finish(now, decided)
@@ -243,6 +245,7 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 // takeIn seats a plan that comes down, if nobody here is ahead of it.
 func (l *pool) takeIn(now time.Time, p *Plan) bool {
 	w := p.again()
+	w.Tokens = p.tokens(l)
 	now = l.lock(now)
 	defer l.unlock()
 	if !l.line.TryTake(now, w) {
@@ -259,7 +262,7 @@ func (p *Plan) again() *queue.Waiter {
 	old := &p.waiter
 	return &queue.Waiter{
 		Class: old.Class, Colour: old.Colour, Tenant: old.Tenant, Weight: old.Weight,
-		Cost: old.Cost, Tokens: old.Tokens, Bytes: old.Bytes, Deadline: old.Deadline, Owner: p,
+		Cost: old.Cost, Bytes: old.Bytes, Deadline: old.Deadline, Owner: p,
 		Tier: old.Tier, Stream: old.Stream, Priority: old.Priority,
 	}
 }
@@ -312,7 +315,7 @@ func (p *Plan) sit(now time.Time, l *pool, tier string) {
 	w := &p.waiter
 	w.Class, w.Cost, w.Weight = p.Class, max(p.Input+p.Output, 1), 1
 	w.Tier, w.Stream, w.Priority = tier, p.Request.Stream, p.Request.Priority
-	w.Tokens = p.Input + p.Output
+	w.Tokens = p.tokens(l)
 	if p.Request.Identity != nil {
 		w.Tenant = p.Request.Identity.Tenant
 	}

@@ -138,7 +138,7 @@ func TestLaneComesBack(t *testing.T) {
 			}
 		}},
 		{"drained", nil, 10, func(core *Core, plan *Plan) { core.Enter(start, plan, allowed); core.Drain(start) }},
-		{"larger than the pool", func(p *policy.Policy) { p.Pools[0].Seats.Tokens = 150 }, 0, func(*Core, *Plan) {}},
+		{"larger than the pool", func(p *policy.Policy) { p.Pools[0].Seats.Tokens = 20 }, 0, func(*Core, *Plan) {}},
 		{"ended", nil, 0, func(core *Core, plan *Plan) { core.Enter(start, plan, allowed); core.Done(start, plan, &End{}) }},
 	} {
 		p := house(10, withLane(0.1), func(p *policy.Policy) {

@@ -15,7 +15,7 @@ func (p *Plan) prepare(tier string) {
 	w.Class, w.Colour, w.Tenant = p.Class, r.Colour, r.Identity.Tenant
 	w.Weight = r.Policy.TierWeight(tier)
 	w.Cost = max(p.Input+p.Output, 1)
-	w.Tokens = p.Input + p.Output
+	w.Tokens = p.tokens(p.pool)
 	w.Bytes = r.Body
 	w.MaxWait, w.OnExpiry = r.wait(p.Class)
 	w.Deadline = r.Deadline
@@ -49,7 +49,7 @@ func (p *Plan) quick(o *policy.Order) bool {
 	if r.MaxOut > 0 && r.MaxOut < o.CheapTokens || r.API != nil && r.API.Kind == policy.OpenAIEmbeddings {
 		return true
 	}
-	run, known := p.pool.speeds.predict(p.model, p.Input, p.Output)
+	run, known := p.pool.speeds.predict(p.model, p.Input, r.perChoice(p.Output))
 	return known && run < o.CheapTime
 }
 

@@ -155,7 +155,7 @@ func TestTenantProbesComeBack(t *testing.T) {
 			core.Advance(now.Add(time.Second), "chat-fp16")
 		}},
 		{"refused by the pool's breaker", func(*policy.Policy) {}, -1, func(*Core, *Plan) {}},
-		{"too large", func(p *policy.Policy) { p.Pools[0].Seats.Tokens = 150 }, 0, func(*Core, *Plan) {}},
+		{"too large", func(p *policy.Policy) { p.Pools[0].Seats.Tokens = 20 }, 0, func(*Core, *Plan) {}},
 		{"ended without a verdict", func(*policy.Policy) {}, 0, func(core *Core, plan *Plan) {
 			core.Enter(now, plan, allowed)
 			core.Done(now, plan, &End{Result: ResultUnknown})

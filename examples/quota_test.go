@@ -179,9 +179,11 @@ func overConcurrency(t *testing.T, w *world) {
 	calls(t, 1, func() answer { return w.chat(token, 1, false) })
 }
 
-// A call larger than the limit is told that no wait helps.
+// A call whose prompt alone is larger than the limit is told that no wait
+// helps; one of which that is a guess is not.
 func overNever(t *testing.T, w *world) {
-	a := w.chat(w.token(claims{"tenant": "tokens-never"}), 1000, false)
+	long := strings.Replace(chatBody(1, false), "a weir", strings.Repeat("a weir ", 600), 1)
+	a := w.do(w.request(t.Context(), http.MethodPost, "/v1/chat/completions", long, "Authorization", "Bearer "+w.token(claims{"tenant": "tokens-never"})))
 	if a.code != http.StatusTooManyRequests || a.header.Get("x-weir-reason") != "quota_never" || a.errorCode() != "request_too_large" {
 		t.Errorf("%d %s %s", a.code, a.header.Get("x-weir-reason"), a.body)
 	}
@@ -189,6 +191,7 @@ func overNever(t *testing.T, w *world) {
 	if used := w.used("tokens-never"); used["tokens"] != 0 {
 		t.Errorf("a refused call holds %v", used)
 	}
+	calls(t, 1, func() answer { return w.chat(w.token(claims{"tenant": "tokens-guess"}), 1000, false) })
 }
 
 // T8: a hundred at once cannot pass a limit together, of requests or tokens.

@@ -93,6 +93,7 @@ func (c *conversation) collect() admission.End {
 	}
 	f := a.meter.Facts()
 	e.Usage = f.Usage(c.reserved())
+	e.Usage.Choices = f.Choices
 	if u := &e.Usage; c.call.request.Fixed > 0 && !u.Known && !u.Refund && u.Total == 0 {
 		*u = admission.Usage{} // the API's stated cost, whatever was delivered
 	}

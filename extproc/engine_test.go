@@ -73,11 +73,16 @@ func TestEngineIsToldThePriority(t *testing.T) {
 	}
 
 	own := `{"priority":-100,"model":"deepseek-v4","messages":[]}`
-	if got := toEngine(t, rules(), caller(), chat, own); got != "" {
+	const without = `{"model":"deepseek-v4","messages":[]}`
+	if got := toEngine(t, rules(), caller(), chat, own); got != without {
 		t.Errorf("no engine takes it, and the body became %s", got)
 	}
+	keep := func(p *policy.Policy) { p.Body.Priority = policy.KeepPriority }
+	if got := toEngine(t, rules(keep), caller(), chat, own); got != "" {
+		t.Errorf("the policy keeps it, and the body became %s", got)
+	}
 	to := func(pool string) func(*admission.Decision) { return func(d *admission.Decision) { d.Pool = pool } }
-	if got := toEngine(t, engines(), caller(), chat, own, to("chat-int8")); got != "" {
+	if got := toEngine(t, engines(), caller(), chat, own, to("chat-int8")); got != without {
 		t.Errorf("this pool's engine takes none, and the body became %s", got)
 	}
 }

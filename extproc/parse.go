@@ -15,12 +15,9 @@ import (
 type edit struct {
 	body      *body.Body // the bytes wait for the pool; nil = they go on as they are, whatever pool it is
 	edits     []body.Edit
-	hideUsage bool // the usage chunk was asked for by us, not by the caller
+	cuts      []body.Edit // what the caller says of priority is taken out
+	hideUsage bool        // the usage chunk was asked for by us, not by the caller
 }
-
-// fieldPriority is what engines read a request's priority from: vLLM serves
-// lower numbers first.
-const fieldPriority = "priority"
 
 // judgeBody judges a whole request body and takes the request to the desk.
 func (c *conversation) judgeBody(now time.Time, m *message) {
@@ -50,23 +47,32 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	if bad != nil {
 		return nil, bodyRefusal(bad)
 	}
-	edits, bad := b.CheckParams(k.identity.Params, true)
+	asks := &k.effective.Body
+	edits, bad := b.CheckParams(k.identity.Params, true, asks.UnknownNames)
 	if bad != nil {
 		return nil, bodyRefusal(bad)
 	}
-	k.paramsHeld = true
+	if bad := b.CheckBounds(edits, asks); bad != nil {
+		return nil, bodyRefusal(bad)
+	}
+	k.paramsHeld = len(edits) == 0 // what is lifted passes as it came
 	model, f := c.bodyModel(b)
 	if f != nil {
 		return nil, f
 	}
 	told := k.tellsPriority(model)
 	if told {
-		if bad := b.CheckTwins(fieldPriority); bad != nil {
+		if bad := b.CheckTwins(body.Priority); bad != nil {
 			return nil, bodyRefusal(bad)
 		}
 	}
+	if k.edit.cuts, bad = k.withoutPriority(b); bad != nil {
+		return nil, bodyRefusal(bad)
+	}
 	r := k.build(model)
-	r.Stream, r.Prompt, r.MaxOut = b.Stream, b.Prompt(), b.MaxOutAfter(edits)
+	work := b.WorkAfter(edits)
+	r.Stream, r.Prompt, r.Tokens, r.Media = b.Stream, b.PromptBytes, b.PromptTokens, b.Media
+	r.Prompts, r.Choices, r.MaxOut, r.MinOut = b.Prompts, work.Choices, work.MaxOut, work.MinOut
 	r.Body = int64(len(m.body))
 	if k.kind == policy.JSON {
 		r.Fixed = k.api.Cost
@@ -75,7 +81,7 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 		k.edit.hideUsage = true
 		edits = append(edits, body.IncludeUsage())
 	}
-	if len(edits) > 0 || told {
+	if len(edits) > 0 || len(k.edit.cuts) > 0 || told {
 		k.edit.body, k.edit.edits = b, edits
 	}
 	return r, nil
@@ -90,20 +96,35 @@ func (k *call) tellsPriority(model string) bool {
 	})
 }
 
+// withoutPriority takes the caller's own priority out, where the policy does
+// not keep it.
+func (k *call) withoutPriority(b *body.Body) ([]body.Edit, *body.Error) {
+	if k.effective.Body.Priority == policy.KeepPriority {
+		return nil, nil
+	}
+	return b.WithoutPriority()
+}
+
 // rewritten is the body as it goes to a pool; nil = unchanged. A pool that
 // takes a priority is told the class, by its number, or red; a value of the
-// caller's own, which would be a way past the others, is replaced there.
-// Elsewhere it stays: no engine of weir's reads it.
+// caller's own, which would be a way past the others, is replaced there. To
+// others it does not go, nor what a scope says of it, unless the policy keeps
+// it.
 func (k *call) rewritten(p *policy.Pool) []byte {
-	b, edits := k.edit.body, k.edit.edits
-	k.edit.body, k.edit.edits = nil, nil // not needed while the answer runs
+	b, edits, cuts := k.edit.body, k.edit.edits, k.edit.cuts
+	k.edit.body, k.edit.edits, k.edit.cuts = nil, nil, nil // not needed while the answer runs
 	if b == nil {
 		return nil
 	}
-	if p != nil && p.Priority == policy.VLLMPriority {
-		edits = append(edits, body.SetInt(fieldPriority, k.standing.engine())) // the last on a field holds
+	told := p != nil && p.Priority == policy.VLLMPriority
+	if !told && k.effective.Body.Priority != policy.KeepPriority {
+		edits = slices.DeleteFunc(edits, func(e body.Edit) bool { return e.Field() == body.Priority })
 	}
-	if len(edits) == 0 {
+	if told {
+		cuts = slices.DeleteFunc(cuts, body.Edit.CutsTop)
+		edits = append(edits, body.SetInt(body.Priority, k.standing.engine())) // the last on a field holds
+	}
+	if edits = append(edits, cuts...); len(edits) == 0 {
 		return nil
 	}
 	return b.Rewrite(edits...)

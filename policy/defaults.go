@@ -35,7 +35,8 @@ func base() *Policy {
 		Queue:      defaultQueue(),
 		Gauge:      defaultGauge(),
 		Breaker:    defaultBreaker(),
-		Estimate:   Estimate{BytesPerToken: 4, MinBytesPerToken: 1, MaxBytesPerToken: 8, Output: 512, MaxOutput: 4096},
+		Estimate:   defaultEstimate(),
+		Body:       defaultBody(),
 		RetryAfter: RetryAfter{Jitter: 0.2, Max: time.Minute, Share: 0.7, Grace: 5 * time.Second},
 		Retry:      RetryControl{Base: 100 * time.Millisecond, Factor: 1.5, Max: 30 * time.Second, Jitter: 0.2, Storm: 10},
 		Metering:   Metering{IncludeUsage: true, MaxEvent: 1 << 20},
@@ -131,6 +132,13 @@ func defaultQueue() Queue {
 		Price:        ByTokens,
 		Order:        Order{CheapTokens: 50, CheapTime: 100 * time.Millisecond, Streaming: true, Ageing: 100 * time.Millisecond},
 		Watchdog:     Watchdog{After: 10 * time.Second, Step: 0.1, Max: 0.5},
+	}
+}
+
+func defaultEstimate() Estimate {
+	return Estimate{
+		BytesPerToken: 4, MinBytesPerToken: 1, MaxBytesPerToken: 8, FinalBytesPerToken: 16,
+		Output: 512, MaxOutput: 4096, Tenants: 10_000,
 	}
 }
 

@@ -49,6 +49,9 @@ func requestNotes(p *Policy) []string {
 			notes = append(notes, standInNotes(p, m, "nonStreaming", n.Variant)...)
 		}
 	}
+	if p.Body.Priority == KeepPriority {
+		notes = append(notes, "body.priority is keep: engines that serve by priority serve the callers first who ask for it")
+	}
 	for i := range p.Classes {
 		c := &p.Classes[i]
 		if c.MaxWait > 0 && c.MaxWait <= p.Queue.Order.Ageing && p.Queue.Length.Max > 0 {

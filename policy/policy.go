@@ -26,6 +26,7 @@ type Policy struct {
 	Gauge      Gauge
 	Breaker    Breaker
 	Estimate   Estimate
+	Body       Body
 	RetryAfter RetryAfter
 	Retry      RetryControl
 	Metering   Metering

@@ -132,8 +132,11 @@ type Estimate struct {
 	BytesPerToken    float64 // cold value; 4
 	MinBytesPerToken float64 // 1
 	MaxBytesPerToken float64 // 8
-	Output           int64   // cold p95 of output; 512
-	MaxOutput        int64   // cap where the call has none; 4096
+	Output           int64   // cold p95 of the output of one answer; 512
+	MaxOutput        int64   // cap of one answer where the call has none; 4096
+
+	FinalBytesPerToken float64 // no prompt has more bytes a token: what is refused for good stands on this; 16
+	Tenants            int     // of whom something is kept, times their models; 10000
 }
 
 // RetryAfter is how hints are written (Q5-Q7).

@@ -125,17 +125,25 @@ func smoothing() codec[[3]float64] {
 }
 
 func estimateTable() codec[Estimate] {
-	return objectThen(func(d *decoder, _ *yaml.Node, at string, e *Estimate, _ func(string) bool) {
+	return objectThen(func(d *decoder, _ *yaml.Node, at string, e *Estimate, has func(string) bool) {
+		if !has("finalBytesPerToken") {
+			e.FinalBytesPerToken = max(e.FinalBytesPerToken, e.MaxBytesPerToken)
+		}
 		if e.MinBytesPerToken > e.BytesPerToken || e.BytesPerToken > e.MaxBytesPerToken {
 			d.failAt(join(at, "bytesPerToken"), formatNumber(e.BytesPerToken), "must lie between minBytesPerToken, "+
 				formatNumber(e.MinBytesPerToken)+", and maxBytesPerToken, "+formatNumber(e.MaxBytesPerToken))
+		}
+		if e.FinalBytesPerToken < e.MaxBytesPerToken {
+			d.failAt(join(at, "finalBytesPerToken"), formatNumber(e.FinalBytesPerToken), "must not be below maxBytesPerToken, "+formatNumber(e.MaxBytesPerToken))
 		}
 	},
 		key("bytesPerToken", func(e *Estimate) *float64 { return &e.BytesPerToken }, number(0.1, 100)),
 		key("minBytesPerToken", func(e *Estimate) *float64 { return &e.MinBytesPerToken }, number(0.1, 100)),
 		key("maxBytesPerToken", func(e *Estimate) *float64 { return &e.MaxBytesPerToken }, number(0.1, 100)),
+		key("finalBytesPerToken", func(e *Estimate) *float64 { return &e.FinalBytesPerToken }, number(0.1, 1000)),
 		key("output", func(e *Estimate) *int64 { return &e.Output }, whole[int64](1, 10_000_000)),
 		key("maxOutput", func(e *Estimate) *int64 { return &e.MaxOutput }, whole[int64](1, 10_000_000)),
+		key("tenants", func(e *Estimate) *int { return &e.Tenants }, whole[int](16, 10_000_000)),
 	)
 }
 

@@ -25,7 +25,11 @@
 // read here).
 package body
 
-import "github.com/weirproxy/weir/policy"
+import (
+	"strconv"
+
+	"github.com/weirproxy/weir/policy"
+)
 
 // Limits of one body. Its length is bounded by the caller (server.maxBody).
 const (
@@ -34,12 +38,6 @@ const (
 	MaxName    = 256       // bytes of a model's name
 	MaxCap     = 1<<31 - 1 // largest output cap
 	MaxChoices = 1024      // largest n and best_of
-)
-
-// What a prompt's parts without text are worth in Prompt, in bytes.
-const (
-	TokenBytes = 4    // a token id: the usual bytes of text per token
-	MediaBytes = 4000 // an image, sound, video or file: 1,000 tokens, settled by the real count
 )
 
 // UsageAsk says what the caller wrote in stream_options.include_usage.
@@ -67,18 +65,22 @@ type Body struct {
 	Media        int64 // parts that are not text: images, sounds, files
 
 	Prompts int64 // prompts in one completions or embeddings call, at least 1
-	Choices int64 // answers generated: max(n, best_of) x Prompts, at least 1
-	// MaxOut is the caller's own output cap over all choices; 0 = none. With
-	// max_tokens and max_completion_tokens both sent it is the larger one:
-	// engines differ in which of the two they obey. A cap of 0 (allowed in
-	// completions) counts as none, because some engines read it so.
+	Choices int64 // answers generated: the largest of n, best_of and their other names x Prompts, at least 1
+	// MaxOut is the caller's own output cap over all choices; 0 = none. There is
+	// one where the API's own name of it is sent; of several names, also those
+	// of other engines, it is the largest: engines differ in which they obey. A
+	// cap of 0 (allowed in completions) counts as none, because some engines
+	// read it so.
 	MaxOut int64
+	MinOut int64 // what the caller has the model generate at least, over all choices
 
 	caps    caps
 	data    []byte
 	fields  []field
 	inline  [12]field
-	tail    int // where a new field is inserted: after the last value
+	embeds  int64 // prompts given as embeddings
+	head    int   // where the first field begins
+	tail    int   // where a new field is inserted: after the last value
 	opts    span
 	optTail int // the same inside stream_options; 0 = not an object
 	optAny  bool
@@ -96,14 +98,6 @@ type span struct{ lo, hi int }
 
 func (s span) none() bool { return s.hi == 0 }
 
-// Prompt is the size of the prompt in bytes as the estimate wants it: text,
-// and token ids and media parts at TokenBytes and MediaBytes. A CJK character
-// is 3 bytes in UTF-8, so at up to 6 bytes per token it counts for at least
-// half a token.
-func (b *Body) Prompt() int64 {
-	return b.PromptBytes + TokenBytes*b.PromptTokens + MediaBytes*b.Media
-}
-
 // Len is the length of the body in bytes.
 func (b *Body) Len() int { return len(b.data) }
 
@@ -119,28 +113,95 @@ func Parse(kind policy.Kind, data []byte) (*Body, *Error) {
 	if !s.document() {
 		return nil, s.err
 	}
-	b.Choices = b.caps.choices(b.Prompts)
-	b.MaxOut = b.caps.out(b)
+	if err := b.countSettings(); err != nil {
+		return nil, err
+	}
+	if b.embeds > 0 {
+		if b.lookup("prompt").none() {
+			b.Prompts = 0
+		}
+		b.Prompts += b.embeds
+	}
+	w := b.WorkAfter(nil)
+	b.Choices, b.MaxOut, b.MinOut = w.Choices, w.MaxOut, w.MinOut
 	if err := b.required(); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// caps are the fields that bound the output; 0 = not sent.
-type caps struct{ maxTokens, maxCompletion, n, bestOf int64 }
+// caps are the fields that bound or multiply the output; 0 = not sent.
+type caps struct {
+	maxTokens, maxCompletion, n, bestOf int64
 
-// choices is how many answers are generated for so many prompts.
-func (c caps) choices(prompts int64) int64 {
-	return mul(max(c.n, c.bestOf, 1), max(prompts, 1))
+	other    int64 // the largest cap under a name that the API does not define
+	open     bool  // one of those says that there is no cap
+	least    int64
+	toTheEnd bool  // the model does not stop before the cap
+	width    int64 // the most choices under another name
+	widest   string
 }
 
-// out is the cap over all choices.
-func (c caps) out(b *Body) int64 {
-	if b.Kind != policy.OpenAIChat && b.Kind != policy.OpenAICompletions {
-		return 0
+// each is how many answers one prompt has.
+func (c *caps) each() int64 { return max(c.n, c.bestOf, c.width, 1) }
+
+// widestName is the field that says so.
+func (c *caps) widestName() string {
+	switch c.each() {
+	case c.n:
+		return "n"
+	case c.bestOf:
+		return "best_of"
 	}
-	return mul(max(c.maxTokens, c.maxCompletion), c.choices(b.Prompts))
+	return c.widest
+}
+
+// after is what the caps are after edits.
+func (c caps) after(edits []Edit) caps {
+	for i := range edits {
+		e := &edits[i]
+		v, err := strconv.ParseInt(e.json, 10, 64)
+		if err != nil || e.sub != "" {
+			continue
+		}
+		switch e.field {
+		case "max_tokens":
+			c.maxTokens = v
+		case "max_completion_tokens":
+			c.maxCompletion = v
+		case "n":
+			c.n = v
+		case "best_of":
+			c.bestOf = v
+		case "min_tokens":
+			c.least = max(c.least, v)
+		}
+	}
+	return c
+}
+
+// Work is what a body asks of its model.
+type Work struct{ Choices, MaxOut, MinOut int64 }
+
+// WorkAfter is what the body asks for after edits.
+func (b *Body) WorkAfter(edits []Edit) Work {
+	c := b.caps.after(edits)
+	w := Work{Choices: mul(c.each(), max(b.Prompts, 1))}
+	if b.Kind != policy.OpenAIChat && b.Kind != policy.OpenAICompletions {
+		return Work{Choices: max(b.Prompts, 1)}
+	}
+	most := max(c.maxTokens, c.maxCompletion)
+	if most > 0 {
+		most = max(most, c.other)
+	}
+	if c.open {
+		most = 0
+	}
+	w.MaxOut, w.MinOut = mul(most, w.Choices), mul(c.least, w.Choices)
+	if c.toTheEnd {
+		w.MinOut = max(w.MinOut, w.MaxOut)
+	}
+	return w
 }
 
 // required refuses bodies that lack what their API cannot do without.

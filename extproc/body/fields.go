@@ -29,7 +29,7 @@ func (s *scanner) document() bool {
 		return s.refuse(&Error{400, CodeInvalidJSON, "", "the body is not a JSON object"})
 	}
 	m := s.open()
-	s.b.tail = s.pos
+	s.b.head, s.b.tail = s.pos, s.pos
 	for name, ok := s.next(&m); ok; name, ok = s.next(&m) {
 		if !s.twin(name) {
 			return false
@@ -113,6 +113,8 @@ func (s *scanner) field(name []byte) bool {
 		return s.messages()
 	case "prompt", "input":
 		return s.prompt(string(name))
+	case "prompt_embeds":
+		return s.embeds()
 	case "tools", "functions", "response_format":
 		return s.as(modeSchema)
 	case "suffix", "instructions", "system", "documents":

@@ -96,10 +96,11 @@ func FuzzRewrite(f *testing.F) {
 			if c.Model != "real \"model\"" || !c.Stream || kind != policy.JSON && (c.Usage != UsageAsked || c.caps.maxTokens != 7) {
 				t.Fatalf("%q became %q: %+v", data, out, c)
 			}
-			if c.MaxOut != b.MaxOutAfter(edits) {
-				t.Fatalf("MaxOutAfter = %d, parsed %d", b.MaxOutAfter(edits), c.MaxOut)
+			if c.MaxOut != b.WorkAfter(edits).MaxOut {
+				t.Fatalf("WorkAfter = %d, parsed %d", b.WorkAfter(edits).MaxOut, c.MaxOut)
 			}
 			sameBut(t, data, out)
+			unprioritised(t, b, edits)
 			if kind != policy.JSON && c.PromptBytes != b.PromptBytes {
 				t.Fatalf("prompt of %d bytes became %d", b.PromptBytes, c.PromptBytes)
 			}
@@ -116,7 +117,7 @@ func scoped(t *testing.T, b *Body) {
 		{Field: "temperature", Op: identity.AtMost, Bound: 0.5},
 		{Field: "n", Op: identity.Equal, Enum: []string{"1"}},
 	}
-	edits, err := b.CheckParams(params, true)
+	edits, err := b.CheckParams(params, true, policy.RefuseUnknown)
 	if err != nil {
 		return
 	}
@@ -130,11 +131,30 @@ func scoped(t *testing.T, b *Body) {
 	if err != nil {
 		t.Fatalf("%q became %q: %v", b.data, out, err)
 	}
-	if more, err := c.CheckParams(params, false); err != nil || len(more) > 0 {
+	if more, err := c.CheckParams(params, false, policy.RefuseUnknown); err != nil || len(more) > 0 {
 		t.Fatalf("%q: %v %v", out, more, err)
 	}
 	if c.MaxOut > 100*c.Prompts {
 		t.Fatalf("%q: MaxOut = %d", out, c.MaxOut)
+	}
+}
+
+// unprioritised takes the caller's priority out, beside other edits.
+func unprioritised(t *testing.T, b *Body, edits []Edit) {
+	t.Helper()
+	cuts, err := b.WithoutPriority()
+	if err != nil {
+		return
+	}
+	for _, all := range [][]Edit{cuts, append(edits, cuts...)} {
+		out := b.Rewrite(all...)
+		c, err := Parse(b.Kind, out)
+		if err != nil {
+			t.Fatalf("%q became %q: %v", b.data, out, err)
+		}
+		if more, err := c.WithoutPriority(); err != nil || len(more) > 0 {
+			t.Fatalf("%q became %q, with %v %v", b.data, out, more, err)
+		}
 	}
 }
 

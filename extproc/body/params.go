@@ -11,18 +11,22 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Fields that stand for one another, so that a scope on one binds the others:
-// an output cap has several names, and best_of generates as n does.
-var (
-	capFields    = []string{"max_tokens", "max_completion_tokens", "max_output_tokens"}
-	choiceFields = []string{"n", "best_of"}
-)
-
 // defaults are the values that the OpenAI API gives to fields that are not
 // sent.
 var defaults = map[string]string{
-	"n": "1", "best_of": "1", "stream": "false", "temperature": "1", "top_p": "1",
+	"stream": "false", "temperature": "1", "top_p": "1",
 	"presence_penalty": "0", "frequency_penalty": "0", "echo": "false", "logprobs": "false",
+}
+
+func defaultOf(field string) (string, bool) {
+	switch roles[field] {
+	case roleChoices:
+		return "1", true
+	case roleMin:
+		return "0", true
+	}
+	def, ok := defaults[field]
+	return def, ok
 }
 
 // CheckParams holds the body against the parameter scopes of an identity (K1,
@@ -32,11 +36,16 @@ var defaults = map[string]string{
 //   - A field that is sent must comply; it is never changed. A value that
 //     cannot be compared (an object, an array, a string where a number is
 //     bound) does not comply.
-//   - A scope on one name of the output cap binds all of them; an upper
-//     bound on n or best_of binds both, and an exact n binds best_of. An output
-//     cap of 0 does not comply with an upper bound, because some engines read
-//     it as no cap.
-//   - A field that is not sent (or null) counts as the API's default where
+//   - A scope on one name of the output cap binds all of them, and its upper
+//     bound all names of a demanded least; an upper bound on n, or an exact n,
+//     binds all names of choices (names.go). They are bound at the top and in
+//     every object that is not content. An output cap of 0 does not comply with
+//     an upper bound, because some engines read it as no cap.
+//   - Another spelling of a bound name is refused, unless unknown names are
+//     allowed: then it is not looked at, nor is what stands in objects where no
+//     engine is known to look.
+//   - A field that is not sent (or null, or under a name alone that the API does
+//     not read) counts as the API's default where
 //     there is one; the output cap has none. Else, with clamp, it is set: to
 //     the bound, or to the one value that "=" names; an output cap is set
 //     under a name the API knows. Without clamp, and where "=" names several
@@ -45,11 +54,11 @@ var defaults = map[string]string{
 //   - A name that differs from the scope's field only by case is refused.
 //
 // Several scopes on one field all bind.
-func (b *Body) CheckParams(params []identity.Param, clamp bool) ([]Edit, *Error) {
+func (b *Body) CheckParams(params []identity.Param, clamp bool, unknown policy.UnknownNames) ([]Edit, *Error) {
 	var edits []Edit
 	for i := range params {
 		p := &params[i]
-		sent, err := b.checkSent(p)
+		sent, err := b.checkSent(p, unknown)
 		if err != nil {
 			return nil, err
 		}
@@ -69,63 +78,51 @@ func (b *Body) CheckParams(params []identity.Param, clamp bool) ([]Edit, *Error)
 	return edits, nil
 }
 
-// MaxOutAfter is MaxOut as it is after edits.
-func (b *Body) MaxOutAfter(edits []Edit) int64 {
-	c := b.caps
-	for _, e := range edits {
-		v, err := strconv.ParseInt(e.json, 10, 64)
-		if err != nil || e.sub != "" {
-			continue
-		}
-		switch e.field {
-		case "max_tokens":
-			c.maxTokens = v
-		case "max_completion_tokens":
-			c.maxCompletion = v
-		case "n":
-			c.n = v
-		case "best_of":
-			c.bestOf = v
-		}
-	}
-	return c.out(b)
-}
-
-// family lists the fields that a scope binds.
-func family(p *identity.Param) []string {
-	switch {
-	case slices.Contains(capFields, p.Field):
-		return capFields
-	case slices.Contains(choiceFields, p.Field) && p.Op == identity.AtMost,
-		p.Field == "n" && p.Op == identity.Equal:
-		return choiceFields
-	}
-	return []string{p.Field}
-}
-
 // checkSent checks every field that the scope binds and that was sent; sent
-// says whether there is one.
-func (b *Body) checkSent(p *identity.Param) (sent bool, err *Error) {
-	for _, name := range family(p) {
-		for i := range b.fields {
-			f := &b.fields[i]
-			if twins(f.name, name) {
-				return false, twinError(f.name, name)
+// says whether there is one that the API reads.
+func (b *Body) checkSent(p *identity.Param, unknown policy.UnknownNames) (sent bool, err *Error) {
+	f := familyOf(p)
+	b.settings(true, func(s *setting) bool {
+		if unknown == policy.AllowUnknown && !s.known {
+			return true
+		}
+		switch f.spells(s.name) {
+		case member:
+			if raw := b.data[s.val.lo:s.val.hi]; string(raw) == "null" {
+				return true
+			} else if !f.complies(p, string(s.name), raw) {
+				err = forbidden(s.field(), fmt.Sprintf("is %s; your key allows %s", shortValue(raw), bound(p)))
 			}
-			if string(f.name) != name {
-				continue
+			sent = sent || s.known && f.reads(b.Kind, string(s.name), s.top())
+		case misspelt:
+			if s.top() && twins(s.name, f.field) {
+				err = twinError(s.name, f.field)
+			} else if unknown == policy.RefuseUnknown {
+				err = forbidden(s.field(), fmt.Sprintf("is no known name of %q, of which your key allows %s", f.field, bound(p)))
 			}
-			raw := b.data[f.val.lo:f.val.hi]
-			if string(raw) == "null" {
-				continue
+		}
+		return err == nil
+	})
+	return sent, err
+}
+
+// complies holds a value of the family against its scope. A demanded least is
+// held against the upper bound of the cap.
+func (f *family) complies(p *identity.Param, name string, raw []byte) bool {
+	if !f.mins || roles[name] != roleMin {
+		return complies(p, name, raw)
+	}
+	most := p.Bound
+	if p.Op == identity.Equal && len(p.Enum) > 0 {
+		most = math.Inf(-1)
+		for _, word := range p.Enum {
+			if v, err := strconv.ParseFloat(word, 64); err == nil {
+				most = max(most, v)
 			}
-			if !complies(p, name, raw) {
-				return false, forbidden(name, fmt.Sprintf("is %s; your key allows %s", shortValue(raw), bound(p)))
-			}
-			sent = true
 		}
 	}
-	return sent, nil
+	v, err := strconv.ParseFloat(string(raw), 64)
+	return err == nil && v <= most
 }
 
 // CheckTwins refuses a name that differs from a field only by case, for a field
@@ -150,7 +147,7 @@ func complies(p *identity.Param, name string, raw []byte) bool {
 	}
 	switch p.Op {
 	case identity.AtMost:
-		return v <= p.Bound && (v > 0 || !slices.Contains(capFields, name))
+		return v <= p.Bound && (v > 0 || !isCap(name))
 	case identity.AtLeast:
 		return v >= p.Bound
 	case identity.Equal:
@@ -177,16 +174,16 @@ func sameValue(raw []byte, want string) bool {
 
 // checkUnsent judges a scope whose field was not sent, and clamps.
 func (b *Body) checkUnsent(p *identity.Param, clamp bool) (Edit, *Error) {
-	isCap := slices.Contains(capFields, p.Field)
-	def, known := defaults[p.Field]
+	ofCap := isCap(p.Field)
+	def, known := defaultOf(p.Field)
 	switch {
 	case known && complies(p, p.Field, []byte(def)):
 		return Edit{}, nil
-	case b.Kind == policy.OpenAIEmbeddings && (known || isCap):
+	case b.Kind == policy.OpenAIEmbeddings && (known || ofCap):
 		return Edit{}, nil
 	}
 	e, ok := fill(p)
-	if ok && isCap {
+	if ok && ofCap {
 		e, ok = b.fillCap(p, e)
 	}
 	if !ok || !clamp {
@@ -221,7 +218,7 @@ func (b *Body) fillCap(p *identity.Param, e Edit) (Edit, bool) {
 		return Edit{}, false
 	}
 	name := p.Field
-	if b.Kind == policy.OpenAICompletions || b.Kind == policy.OpenAIChat && name == "max_output_tokens" {
+	if b.Kind == policy.OpenAICompletions || b.Kind == policy.OpenAIChat && name != "max_completion_tokens" {
 		name = "max_tokens"
 	}
 	return SetInt(name, int64(limit)), true
@@ -232,7 +229,7 @@ func (b *Body) fillCap(p *identity.Param, e Edit) (Edit, bool) {
 func tighten(edits []Edit, e Edit, p *identity.Param, params []identity.Param) ([]Edit, *Error) {
 	for i := range params {
 		q := &params[i]
-		if !slices.Contains(family(q), e.field) || complies(q, e.field, []byte(e.json)) {
+		if f := familyOf(q); !f.has(e.field) || complies(q, e.field, []byte(e.json)) {
 			continue
 		}
 		if q.Op == p.Op {

@@ -89,7 +89,7 @@ func TestCheckParams(t *testing.T) {
 	for _, tt := range tests {
 		data := `{"model":"m","messages":[]` + tt.rest + `}`
 		b := mustParse(t, tt.kind, data)
-		edits, err := b.CheckParams(tt.params, tt.clamp)
+		edits, err := b.CheckParams(tt.params, tt.clamp, policy.RefuseUnknown)
 		if tt.err != "" {
 			status := 403
 			if strings.Contains(tt.err, "only by case") {
@@ -112,11 +112,11 @@ func TestCheckParams(t *testing.T) {
 			t.Errorf("%s %v: edits %q, want %q", data, tt.params, g, tt.edits)
 		}
 		again := mustParse(t, tt.kind, string(b.Rewrite(edits...)))
-		if more, err := again.CheckParams(tt.params, tt.clamp); err != nil || len(more) != 0 {
+		if more, err := again.CheckParams(tt.params, tt.clamp, policy.RefuseUnknown); err != nil || len(more) != 0 {
 			t.Errorf("%s %v: after the edits: %v %v", data, tt.params, more, err)
 		}
-		if again.MaxOut != b.MaxOutAfter(edits) {
-			t.Errorf("%s: MaxOutAfter = %d, parsed %d", data, b.MaxOutAfter(edits), again.MaxOut)
+		if again.MaxOut != b.WorkAfter(edits).MaxOut {
+			t.Errorf("%s: WorkAfter = %d, parsed %d", data, b.WorkAfter(edits).MaxOut, again.MaxOut)
 		}
 	}
 }

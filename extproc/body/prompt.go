@@ -126,6 +126,26 @@ func (s *scanner) prompt(field string) bool {
 	return s.err == nil
 }
 
+// embeds reads prompts that are given as embeddings, one or a list: as large as
+// they are, nothing of them tells their tokens.
+func (s *scanner) embeds() bool {
+	switch s.peek() {
+	case 'n':
+		return s.literal("null")
+	case '[':
+	default:
+		s.b.embeds, s.b.Media = s.b.embeds+1, s.b.Media+1
+		return s.value()
+	}
+	m := s.open()
+	for s.elem(&m) {
+		if s.b.embeds, s.b.Media = s.b.embeds+1, s.b.Media+1; !s.value() {
+			return false
+		}
+	}
+	return s.err == nil
+}
+
 // shape is what a prompt's element is by its first byte: a string, an array,
 // a number ('0'), or 0 for anything else.
 func shape(c byte) byte {

@@ -14,7 +14,13 @@ type Edit struct {
 	field string
 	sub   string // a member of field, which then is an object
 	json  string // the new value
+
+	cut span // what is taken out instead
+	top bool // cut is a top-level member
 }
+
+// CutsTop reports whether the edit takes out a top-level field.
+func (e Edit) CutsTop() bool { return e.top && !e.cut.none() }
 
 // Field is the name of the field that is set.
 func (e Edit) Field() string {
@@ -79,10 +85,16 @@ type splice struct {
 // once.
 func (b *Body) Rewrite(edits ...Edit) []byte {
 	splices := make([]splice, 0, len(edits))
-	fields, options := len(b.fields) > 0, b.optAny
+	left := len(b.fields)
+	for i := range edits {
+		if edits[i].CutsTop() {
+			left--
+		}
+	}
+	fields, options := left > 0, b.optAny
 	size := len(b.data)
 	for i, e := range edits {
-		if slices.ContainsFunc(edits[i+1:], func(l Edit) bool { return l.field == e.field && l.sub == e.sub }) {
+		if slices.ContainsFunc(edits[i+1:], func(l Edit) bool { return l.field == e.field && l.sub == e.sub && l.cut == e.cut }) {
 			continue
 		}
 		sp, isNew := b.splice(e)
@@ -116,6 +128,8 @@ func (b *Body) splice(e Edit) (sp splice, isNew bool) {
 	at := b.lookup(e.field)
 	value := e.json
 	switch {
+	case !e.cut.none():
+		return splice{at: e.cut}, false
 	case e.sub == "":
 	case !b.include.none():
 		return splice{b.include, e.json}, false

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -58,6 +59,8 @@ type Facts struct {
 	Implausible bool  // Output is far above the caller's cap; Usage charges the cap
 	CountOnly   bool  // answer of a token counting call: nothing was generated
 
+	Choices int64 // answers that were seen, up to admission.ManyChoices
+
 	maxOut int64
 	after  int64 // tokens of text since the last count of output
 }
@@ -77,6 +80,7 @@ func (m *Meter) Facts() Facts {
 		TextTokens: max(s.text.tokens(), s.all.tokens()),
 		Events:     s.events, Bytes: m.wire, Stream: m.form == formSSE,
 		CountOnly: s.counted && s.c.have == 0,
+		Choices:   int64(bits.OnesCount64(s.fin.seen)),
 		maxOut:    m.o.MaxOut, after: s.after,
 	}
 	f.Unreadable = m.unreadable()
