@@ -65,13 +65,15 @@ type Store struct {
 	config  policy.Redis
 	options Options
 	prefix  string
-	hold    int64 // ms
+	holdFor int64 // ms
 
 	client  atomic.Pointer[conn]
 	outage  atomic.Pointer[outage] // nil: Redis decides
 	local   *memstore.Store        // decides while Redis is away
 	known   *known
 	journal *journal
+	held    *held
+	scripts *scripts
 	count   counts
 
 	wake chan struct{} // tells watch of an outage or of something to replay
@@ -82,6 +84,10 @@ type Store struct {
 // New makes a store; it does not wait for Redis. Errors are of the
 // configuration: a prefix with braces, TLS files that cannot be read.
 func New(config policy.Redis, o Options) (*Store, error) {
+	return newStore(config, o, newScripts(func(text string) string { return text }))
+}
+
+func newStore(config policy.Redis, o Options, sc *scripts) (*Store, error) {
 	config, err := redisclient.Defaults(config)
 	if err != nil {
 		return nil, err
@@ -105,15 +111,18 @@ func New(config policy.Redis, o Options) (*Store, error) {
 		config:  config,
 		options: o,
 		prefix:  config.Prefix,
-		hold:    quota.Period(o.Hold),
+		holdFor: quota.Period(o.Hold),
 		local:   memstore.New(memstore.Options{MaxTenants: o.MaxTenants, Hold: o.Hold}),
 		known:   newKnown(),
 		journal: newJournal(o.Journal),
+		held:    newHeld(),
+		scripts: sc,
 		wake:    make(chan struct{}, 1),
 		stop:    stop,
 	}
 	s.client.Store(client)
 	s.done.Go(func() { s.watch(ctx) })
+	s.done.Go(func() { s.beat(ctx) })
 	return s, nil
 }
 
@@ -139,7 +148,7 @@ func (s *Store) Reserve(ctx context.Context, now time.Time, id string, claims []
 		return quota.Verdict{Allowed: true}, nil
 	}
 	if o := s.outage.Load(); o != nil {
-		return s.decide(now, id, claims, o.reason, false)
+		return s.decide(now, id, claims, groups, o.reason, false)
 	}
 	ctx, cancel := s.budget(ctx)
 	defer cancel()
@@ -148,11 +157,20 @@ func (s *Store) Reserve(ctx context.Context, now time.Time, id string, claims []
 		s.count.remote.Add(1)
 		if v.Allowed {
 			s.journal.granted(id, now, claims)
+			s.hold(now, id, groups, claims)
 		}
 		return v, nil
 	}
 	reason := s.miss(err, failed.tag)
-	return s.decide(now, id, claims, reason, true)
+	return s.decide(now, id, claims, groups, reason, true)
+}
+
+// hold notes units of concurrency to be renewed. By a clock that is the
+// caller's they are not: they last for the hold time.
+func (s *Store) hold(now time.Time, id string, groups []group, claims []quota.Claim) {
+	if now.IsZero() {
+		s.held.take(id, groups, claims)
+	}
 }
 
 // ask puts the question to Redis, slot by slot. On an error it is unknown
@@ -220,6 +238,7 @@ func (s *Store) Settle(ctx context.Context, now time.Time, id string, claims []q
 	if len(groups) == 0 {
 		return nil
 	}
+	s.held.end(id, groups)
 	if s.journal.isLocal(id) {
 		_ = s.local.Settle(ctx, now, id, s.share(claims), final) // memory does not fail
 	}

@@ -21,7 +21,7 @@ const (
 
 // watch is the background work: it ends when ctx does.
 func (s *Store) watch(ctx context.Context) {
-	warm(ctx, s.client.Load(), s.config.Pool)
+	s.arrive(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -75,7 +75,11 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 		return back
 	}
 	back = time.Now()
-	if s.replay(ctx, client, s.journal.backlog()) != nil {
+	err = s.replay(ctx, client, s.journal.backlog())
+	if err == nil {
+		err = s.renew(ctx, client)
+	}
+	if err != nil {
 		_ = client.Close() // it went away again
 		return time.Time{}
 	}
@@ -87,17 +91,18 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 	return back
 }
 
-// probe asks for a write in the slot that missed, in the time a decision has.
+// probe tries all that a decision does in the slot that missed, in the time a
+// decision has.
 func (s *Store) probe(ctx context.Context, c *conn) bool {
 	connect, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	tag := s.outage.Load().tag
-	if c.Exists(connect, s.key(tag, "p", "")).Err() != nil {
+	if s.try(connect, c, tag) != nil {
 		return false
 	}
 	once, cancelOnce := s.budget(ctx)
 	defer cancelOnce()
-	return c.Set(once, s.key(tag, "p", ""), "1", time.Minute).Err() == nil
+	return s.try(once, c, tag) == nil
 }
 
 // replay tells Redis up to most of what is pending, oldest first; an error
