@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -106,7 +107,8 @@ func classifyAnswer(text string) Reason {
 type outage struct {
 	reason Reason
 	since  time.Time
-	tag    string // the slot that missed: the probe writes there
+	tag    string      // the slot that missed: the probe writes there
+	named  atomic.Bool // the rights that are missing are in the log
 }
 
 // miss notes that Redis did not answer as it should.
@@ -120,7 +122,10 @@ func (s *Store) miss(err error, tag string) Reason {
 
 // away begins an outage, if none is.
 func (s *Store) away(reason Reason, err error, tag string) {
-	if s.outage.CompareAndSwap(nil, &outage{reason: reason, since: time.Now(), tag: tag}) {
+	o := &outage{reason: reason, since: time.Now(), tag: tag}
+	var rights *rightsError
+	o.named.Store(errors.As(err, &rights))
+	if s.outage.CompareAndSwap(nil, o) {
 		s.count.outages.Add(1)
 		s.options.Log.Warn("redis is away: quotas are decided from the local share", "reason", reason.String(), "error", err)
 		s.kick()

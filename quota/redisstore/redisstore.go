@@ -76,9 +76,11 @@ type Store struct {
 	scripts *scripts
 	count   counts
 
-	wake chan struct{} // tells watch of an outage or of something to replay
-	stop context.CancelFunc
-	done sync.WaitGroup
+	wake  chan struct{} // tells watch of an outage or of something to replay
+	hurry chan struct{} // closed by the first Flush: come back soon
+	flush sync.Once
+	stop  context.CancelFunc
+	done  sync.WaitGroup
 }
 
 // New makes a store; it does not wait for Redis. Errors are of the
@@ -118,6 +120,7 @@ func newStore(config policy.Redis, o Options, sc *scripts) (*Store, error) {
 		held:    newHeld(),
 		scripts: sc,
 		wake:    make(chan struct{}, 1),
+		hurry:   make(chan struct{}),
 		stop:    stop,
 	}
 	s.client.Store(client)
@@ -127,7 +130,7 @@ func newStore(config policy.Redis, o Options, sc *scripts) (*Store, error) {
 }
 
 // Close ends the background work, waits for it, and closes the connections.
-// What was not yet charged to Redis is lost.
+// What was not yet charged to Redis is lost: Flush goes before.
 func (s *Store) Close() error {
 	s.stop()
 	s.done.Wait()

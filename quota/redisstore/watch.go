@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -49,10 +50,13 @@ func (s *Store) watch(ctx context.Context) {
 func (s *Store) await(ctx context.Context) time.Time {
 	tick := time.NewTicker(s.config.RetryAfterOutage)
 	defer tick.Stop()
-	for {
+	for hurry := s.hurry; ; {
 		select {
 		case <-ctx.Done():
 			return time.Time{}
+		case <-hurry:
+			hurry = nil
+			tick.Reset(min(s.config.RetryAfterOutage, flushTry))
 		case <-tick.C:
 		}
 		if back := s.comeBack(ctx); !back.IsZero() {
@@ -70,8 +74,9 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 	if err != nil {
 		return back // the TLS files are being replaced: the next probe sees
 	}
-	if !s.probe(ctx, client) {
+	if err := s.probe(ctx, client); err != nil {
 		_ = client.Close() // nothing is left to be said on it
+		s.lacking(err)
 		return back
 	}
 	back = time.Now()
@@ -93,16 +98,24 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 
 // probe tries all that a decision does in the slot that missed, in the time a
 // decision has.
-func (s *Store) probe(ctx context.Context, c *conn) bool {
+func (s *Store) probe(ctx context.Context, c *conn) error {
 	connect, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	tag := s.outage.Load().tag
-	if s.try(connect, c, tag) != nil {
-		return false
+	if err := s.try(connect, c, tag); err != nil {
+		return err
 	}
 	once, cancelOnce := s.budget(ctx)
 	defer cancelOnce()
-	return s.try(once, c, tag) == nil
+	return s.try(once, c, tag)
+}
+
+// lacking logs, once an outage, which rights the user lacks.
+func (s *Store) lacking(err error) {
+	var rights *rightsError
+	if o := s.outage.Load(); errors.As(err, &rights) && o.named.CompareAndSwap(false, true) {
+		s.options.Log.Error("redis denies what weir has to do: see its ACL in the documentation", "error", err)
+	}
 }
 
 // replay tells Redis up to most of what is pending, oldest first; an error
