@@ -294,7 +294,7 @@ func TestSettlesOnReturn(t *testing.T) {
 	}
 }
 
-func mustUsage(t *testing.T, s *redisstore.Store, tenant string) []quota.Counter {
+func mustUsage(t testing.TB, s *redisstore.Store, tenant string) []quota.Counter {
 	t.Helper()
 	counters, err := s.Usage(ctx, time.Time{}, tenant)
 	if err != nil {
