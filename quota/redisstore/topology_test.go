@@ -28,10 +28,10 @@ func port(addr string) string {
 }
 
 // startCluster makes a cluster of three masters.
-func startCluster(t *testing.T) (servers []*server, addrs []string) {
+func startCluster(t *testing.T, args ...string) (servers []*server, addrs []string) {
 	t.Helper()
 	for range 3 {
-		r := startRedis(t, "--cluster-enabled", "yes", "--cluster-port", port(freePort(t)), "--cluster-node-timeout", "2000")
+		r := startRedis(t, append([]string{"--cluster-enabled", "yes", "--cluster-port", port(freePort(t)), "--cluster-node-timeout", "2000"}, args...)...)
 		servers, addrs = append(servers, r), append(addrs, r.addr)
 	}
 	const slots = 16384
