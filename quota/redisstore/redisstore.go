@@ -116,7 +116,7 @@ func newStore(config policy.Redis, o Options, sc *scripts) (*Store, error) {
 		holdFor: quota.Period(o.Hold),
 		local:   memstore.New(memstore.Options{MaxTenants: o.MaxTenants, Hold: o.Hold}),
 		known:   newKnown(),
-		journal: newJournal(o.Journal),
+		journal: newJournal(o.Journal, o.Hold),
 		held:    newHeld(),
 		scripts: sc,
 		wake:    make(chan struct{}, 1),

@@ -175,7 +175,7 @@ func (s *Store) tellAll(ctx context.Context, c *conn, tasks []task, done func(t 
 	for range min(replayWorkers, len(tasks)) {
 		wg.Go(func() {
 			for t := range work {
-				known, err := s.tellOne(ctx, c, t)
+				known, err := s.tellOne(ctx, c, s.journal.begin(t))
 				switch {
 				case err == nil:
 					done(t, known)
