@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"bytes"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,9 +12,7 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/policy"
-	"github.com/weirproxy/weir/quota"
 	"github.com/weirproxy/weir/quota/redisstore"
-	"github.com/weirproxy/weir/quota/storetest"
 )
 
 const aclSecret = "s3cret-of-the-user"
@@ -58,8 +55,9 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// The documented user may do all that the store does, and nothing denies it
-// anything on the way: on a single server, and on each node of a cluster.
+// The documented user may do all that the store does, and is denied nothing on
+// the way: on a single server, on each node of a cluster, behind a sentinel
+// that has users of its own. TestOnRedis and TestOnCluster are that user too.
 func TestDocumentedRights(t *testing.T) {
 	user := append([]string{"--user"}, documentedUser(t, "+evalsha", "t*")...)
 	t.Run("single", func(t *testing.T) {
@@ -91,16 +89,9 @@ func TestDocumentedRights(t *testing.T) {
 	})
 }
 
-// conform runs the suite, and what it does not reach: the store's own clock,
-// renewals, a return.
+// conform does what the suite does not reach: the store's own clock, renewals.
 func conform(t *testing.T, config policy.Redis) {
 	t.Helper()
-	n := 0
-	storetest.Run(t, func(t *testing.T) quota.Store {
-		n++
-		config.Prefix = fmt.Sprint("t", n)
-		return patient(t, config)
-	})
 	config.Prefix = "t"
 	s := patient(t, config)
 	fill(t, s, "acme", 20, 10)
