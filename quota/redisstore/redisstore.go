@@ -8,6 +8,36 @@
 // back, so in between they may refuse others for it but never admit too many.
 // Every key has a lifetime, set in the script that makes it.
 //
+// # Scripts that are cut
+//
+// A script may end between any two of its commands: a right is denied, a slot
+// moves, writes are refused. It therefore notes all its writes, which may be
+// run twice, in one command before it makes the first, and who finds such a
+// note in a slot finishes it first (lua/log.lua). So a slot is whole whenever
+// a script decides in it, and a replay of what was cut charges nothing twice.
+//
+// # Concurrency belongs to a replica
+//
+// A unit of concurrency counts for four seconds by the server's clock; the
+// store that took it renews it once a second, many in a round trip, for as
+// long as the request runs. So units of a replica that died are free within
+// five seconds, whoever asks, and no others are; nothing on the way of a
+// decision waits for it. A store that was paused, or a Redis that lost its
+// memory, finds what still runs charged again within a second, by the
+// request's id and so once. With the caller's clock (now is not zero) units
+// last for the hold time: nobody could renew them.
+//
+// # Keys
+//
+// All begin with the prefix and the slot's hash tag, weir:{acme}:, then
+//
+//	c:unit:period:key  a counter: a hash of cells, or a sorted set of ids by
+//	                   the instant at which they no longer count
+//	r:id               a request's record: a JSON list
+//	i:                 the slot's counters, for Usage
+//	l:                 the writes of a script that is under way, or was cut
+//	p:                 probes
+//
 // # While Redis is away
 //
 // A decision waits for Redis no longer than policy.Redis.Timeout (10 ms).
@@ -22,9 +52,13 @@
 //
 // The background probe makes a new connection every RetryAfterOutage; when a
 // write answers in time, what was given is charged to Redis, by id and by
-// age, before Redis decides again. What Redis acknowledged in the last minute
-// is checked too, and charged again if a fail-over lost it. The journal of
-// these is bounded; what it had to drop is in Stats.
+// age, and units are renewed before Redis decides again. What Redis
+// acknowledged in the last minute is checked too, and charged again if a
+// fail-over lost it. The journal of these is bounded; what it had to drop is
+// in Stats. Nothing is charged that Redis may have taken so long ago that it
+// has forgotten the id. A probe runs every command that decisions run: a right
+// that is missing is an outage, named in the log, also at the start, before
+// any request. Flush, before Close, tells Redis what it has yet to be told.
 //
 // A tenant the local store has no room for is refused with quota.ErrFull:
 // bounded memory goes before availability. See memstore.
