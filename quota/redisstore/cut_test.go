@@ -22,7 +22,7 @@ func cutClaim(n int64) []quota.Claim {
 	c := claim("acme", n, tokens(1000, time.Minute), policy.Limit{Unit: policy.Requests, Max: 100, Per: time.Hour},
 		policy.Limit{Unit: policy.Concurrency, Max: 10})
 	other := c[0]
-	other.Rule, other.Key = "other", "other"
+	other.Rule, other.Key, other.Limits = "other", "other", c[0].Limits[:1]
 	return append(c, other)
 }
 

@@ -189,6 +189,16 @@ func (j *journal) unsettled(id string) {
 	}
 }
 
+// endAgain makes a request that ended while it was charged anew end anew; it
+// does nothing for one that runs.
+func (j *journal) endAgain(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if e := j.entries[id]; e != nil && e.settled && !e.gone {
+		j.set(e, e.reserve, true)
+	}
+}
+
 // task is one entry's step towards Redis, as it was when it was handed out.
 type task struct {
 	*entry

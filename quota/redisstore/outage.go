@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirproxy/weir/internal/redisclient"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
 )
@@ -68,11 +69,11 @@ var words = []struct {
 func classify(err error) Reason {
 	var answer redis.Error
 	var network net.Error
-	var rights *rightsError
+	var denied *redisclient.RightsError
 	switch {
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return ReasonPool
-	case errors.As(err, &rights):
+	case errors.As(err, &denied):
 		return ReasonAuth
 	case errors.As(err, &answer):
 		return classifyAnswer(answer.Error())
@@ -123,8 +124,8 @@ func (s *Store) miss(err error, tag string) Reason {
 // away begins an outage, if none is.
 func (s *Store) away(reason Reason, err error, tag string) {
 	o := &outage{reason: reason, since: time.Now(), tag: tag}
-	var rights *rightsError
-	o.named.Store(errors.As(err, &rights))
+	var denied *redisclient.RightsError
+	o.named.Store(errors.As(err, &denied))
 	if s.outage.CompareAndSwap(nil, o) {
 		s.count.outages.Add(1)
 		s.options.Log.Warn("redis is away: quotas are decided from the local share", "reason", reason.String(), "error", err)

@@ -189,11 +189,13 @@ func (s *Store) Reserve(ctx context.Context, now time.Time, id string, claims []
 	}
 	ctx, cancel := s.budget(ctx)
 	defer cancel()
-	v, failed, err := s.ask(ctx, now, id, groups)
+	v, took, failed, err := s.ask(ctx, now, id, groups)
 	if err == nil {
 		s.count.remote.Add(1)
 		if v.Allowed {
 			s.journal.granted(id, now, claims)
+		}
+		if v.Allowed && took {
 			s.hold(now, id, groups, claims)
 		}
 		return v, nil
@@ -210,17 +212,19 @@ func (s *Store) hold(now time.Time, id string, groups []group, claims []quota.Cl
 	}
 }
 
-// ask puts the question to Redis, slot by slot. On an error it is unknown
-// which of them took something; failed is the slot that did not answer.
-func (s *Store) ask(ctx context.Context, now time.Time, id string, groups []group) (v quota.Verdict, failed *group, err error) {
+// ask puts the question to Redis, slot by slot; took tells an id that is new
+// from one that was known. On an error it is unknown which of them took
+// something; failed is the slot that did not answer.
+func (s *Store) ask(ctx context.Context, now time.Time, id string, groups []group) (v quota.Verdict, took bool, failed *group, err error) {
 	var t quota.Tally
 	for i := range groups {
 		g := &groups[i]
 		reply, err := s.reserve(ctx, take, now, 0, id, g)
 		if err != nil {
-			return v, g, err
+			return v, false, g, err
 		}
 		s.tell(&t, g, now, reply)
+		took = took || reply.state == taken
 		if reply.state != refused {
 			continue
 		}
@@ -241,7 +245,7 @@ func (s *Store) ask(ctx context.Context, now time.Time, id string, groups []grou
 		}
 		break
 	}
-	return t.Verdict(), nil, nil
+	return t.Verdict(), took, nil, nil
 }
 
 // tell adds what a slot answered to the tally, and remembers the usage.

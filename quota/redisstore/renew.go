@@ -76,6 +76,8 @@ func (s *Store) renew(ctx context.Context, c *conn) error {
 	return s.tellAll(ctx, c, lost, func(t task, known bool) {
 		if !known {
 			s.count.replayed.Add(1)
+			s.journal.endAgain(t.id)
+			s.kick()
 		}
 	})
 }

@@ -2,43 +2,43 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"strconv"
-	"strings"
-	"time"
+
+	"github.com/weirproxy/weir/internal/redisclient"
 )
 
-// probeLife is how long the key of a probe stays.
-const probeLife = time.Minute
+// rights are the commands that the scripts run, beside SET and DEL.
+const rights redisclient.Rights = `
+	time
+	get @
+	pttl @
+	pexpire @ 60000
+	hgetall @
+	hget @ 0
+	hset @ 0 0
+	hdel @ 0
+	zadd @ XX 0 0
+	zrem @ 0
+	zscore @ 0
+	zcount @ -inf +inf
+	zremrangebyscore @ -inf 0
+`
 
 // probeSlots is how many slots are probed in a cluster at the start: each
 // node has users of its own.
 const probeSlots = 16
 
-// rightsError names what the user may not do.
-type rightsError struct{ missing []string }
-
-func (e *rightsError) Error() string {
-	return "the user of Redis lacks rights: " + strings.Join(e.missing, " ")
-}
-
-// try runs every command that the scripts use in one slot. An error is of a
+// try runs every command that a decision runs in one slot. An error is of a
 // server that would not decide there; rights that are missing are named.
 func (s *Store) try(ctx context.Context, c *conn, tag string) error {
-	key := s.key(tag, "p", "")
-	missing, err := s.scripts.rights.Run(ctx, c, []string{key}, probeLife.Milliseconds()).StringSlice()
-	switch {
-	case err != nil && classifyAnswer(err.Error()) == ReasonAuth && strings.Contains(err.Error(), "keys"):
-		return fmt.Errorf("%w (%w)", &rightsError{[]string{"~" + s.prefix + ":*"}}, err)
-	case err != nil:
+	if err := rights.Try(ctx, c, s.prefix, s.key(tag, "p", "")); err != nil {
 		return err
-	case len(missing) > 0:
-		for i := range missing {
-			missing[i] = "+" + missing[i]
-		}
-		return &rightsError{missing}
 	}
-	return c.ZRange(ctx, s.indexKey(tag), 0, 0).Err() // the one command outside of scripts
+	err := c.ZRange(ctx, s.indexKey(tag), 0, 0).Err() // the one command outside of scripts
+	if err != nil && classify(err) == ReasonAuth {
+		return &redisclient.RightsError{Missing: []string{"+zrange"}}
+	}
+	return err
 }
 
 // arrive looks at the start whether Redis is there and lets this user do all

@@ -61,16 +61,19 @@ func (l *logged) String() string {
 func TestDocumentedRights(t *testing.T) {
 	user := append([]string{"--user"}, documentedUser(t, "+evalsha", "t*")...)
 	t.Run("single", func(t *testing.T) {
+		t.Parallel()
 		r := startRedis(t, user...)
 		conform(t, asUser(policy.Redis{Addresses: []string{r.addr}}))
 		denied(t, r)
 	})
 	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
 		servers, addrs := startCluster(t, user...)
 		conform(t, asUser(policy.Redis{Addresses: addrs}))
 		denied(t, servers...)
 	})
 	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
 		master := startRedis(t, user...)
 		conf := filepath.Join(t.TempDir(), "sentinel.conf")
 		sentinelUser := strings.Join(documentedUser(t, "+sentinel|", "t*"), " ")

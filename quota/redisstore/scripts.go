@@ -33,12 +33,9 @@ var renewLua string
 //go:embed lua/usage.lua
 var usageLua string
 
-//go:embed lua/rights.lua
-var rightsLua string
-
 // scripts are sent by their digest, and in full to a server that does not
 // know it.
-type scripts struct{ reserve, settle, renew, usage, rights *redis.Script }
+type scripts struct{ reserve, settle, renew, usage *redis.Script }
 
 // newScripts makes the scripts; change is what tests do to their text.
 func newScripts(change func(string) string) *scripts {
@@ -50,7 +47,6 @@ func newScripts(change func(string) string) *scripts {
 		settle:  script(logLua, windowLua, settleLua),
 		renew:   script(logLua, windowLua, renewLua),
 		usage:   script(logLua, windowLua, usageLua),
-		rights:  script(rightsLua),
 	}
 }
 

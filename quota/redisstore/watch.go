@@ -96,8 +96,8 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 	return back
 }
 
-// probe tries all that a decision does in the slot that missed, in the time a
-// decision has.
+// probe tries all that a decision does in the slot that missed, and a write in
+// the time that a decision has.
 func (s *Store) probe(ctx context.Context, c *conn) error {
 	connect, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -107,13 +107,13 @@ func (s *Store) probe(ctx context.Context, c *conn) error {
 	}
 	once, cancelOnce := s.budget(ctx)
 	defer cancelOnce()
-	return s.try(once, c, tag)
+	return c.Set(once, s.key(tag, "p", ""), "", redisclient.ProbeLife).Err()
 }
 
 // lacking logs, once an outage, which rights the user lacks.
 func (s *Store) lacking(err error) {
-	var rights *rightsError
-	if o := s.outage.Load(); errors.As(err, &rights) && o.named.CompareAndSwap(false, true) {
+	var denied *redisclient.RightsError
+	if o := s.outage.Load(); errors.As(err, &denied) && o.named.CompareAndSwap(false, true) {
 		s.options.Log.Error("redis denies what weir has to do: see its ACL in the documentation", "error", err)
 	}
 }
