@@ -193,6 +193,25 @@ func TestKilledWeirFreesItsUnits(t *testing.T) {
 	}
 }
 
+// A weir that stands still for longer than its units count takes them up again
+// when it goes on.
+func TestPausedWeirHoldsItsUnits(t *testing.T) {
+	h := newRedisHouse(t, "25s", 20)
+	running := h.all(20)
+	h.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { h.Signal(syscall.SIGCONT) })
+	envoytest.Eventually(t, 10*time.Second, "its units count no longer", func() bool { return h.used(policy.Concurrency) == 0 })
+	h.Signal(syscall.SIGCONT)
+	envoytest.Eventually(t, 10*time.Second, "its units count again", func() bool { return h.used(policy.Concurrency) == 20 })
+	for _, s := range running {
+		answer(t, s, 3)
+	}
+	envoytest.Eventually(t, 10*time.Second, "nothing runs", func() bool { return h.used(policy.Concurrency) == 0 })
+	if n := h.used(policy.OutputTokens); n != 20*3 {
+		t.Errorf("Redis counts %d output tokens, want 60", n)
+	}
+}
+
 // SIGTERM with 1,000 running calls, of which half end within the drain:
 // afterwards Redis holds no unit, and every call is charged what it used.
 func TestDrainTellsRedis(t *testing.T) {

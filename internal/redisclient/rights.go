@@ -66,6 +66,10 @@ func (r Rights) Try(ctx context.Context, c redis.Scripter, prefix, key string) e
 		return fmt.Errorf("trying the rights: %w", err)
 	case len(missing) > 0:
 		for i := range missing {
+			if missing[i] == "keys" {
+				missing[i] = "~" + prefix + ":*"
+				continue
+			}
 			missing[i] = "+" + missing[i]
 		}
 		return &RightsError{missing, nil}

@@ -60,7 +60,7 @@ var words = []struct {
 	{"LOADING", ReasonLoading}, {"MASTERDOWN", ReasonMasterDown}, {"BUSY", ReasonBusy},
 	{"OOM", ReasonOOM}, {"MISCONF", ReasonOOM},
 	{"NOAUTH", ReasonAuth}, {"WRONGPASS", ReasonAuth}, {"NOPERM", ReasonAuth},
-	{"can't run this command", ReasonAuth}, {"invalid password", ReasonAuth}, {"without any password", ReasonAuth},
+	{"can't run this command", ReasonAuth}, {"can't access at least one of the", ReasonAuth}, {"invalid password", ReasonAuth}, {"without any password", ReasonAuth},
 	{"non local key", ReasonClusterDown}, {"the cluster is down", ReasonClusterDown},
 	{"max number of clients", ReasonConnection}, {"UNBLOCKED", ReasonConnection},
 }
