@@ -104,6 +104,8 @@ type Redis struct {
 	DB               int
 	Username         string
 	Password         Secret
+	SentinelUsername string // of the sentinels' own users; empty = their default user
+	SentinelPassword Secret // of the sentinels; empty = they want none
 	TLS              bool
 	CA               string // PEM file; empty = system roots
 	Cert, Key        string

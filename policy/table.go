@@ -168,6 +168,8 @@ func redisTable() codec[Redis] {
 		key("db", func(r *Redis) *int { return &r.DB }, whole[int](0, 1_000)),
 		key("username", func(r *Redis) *string { return &r.Username }, maybe(text(1, 256), noValue)),
 		key("password", func(r *Redis) *Secret { return &r.Password }, secret()),
+		key("sentinelUsername", func(r *Redis) *string { return &r.SentinelUsername }, maybe(text(1, 256), noValue)),
+		key("sentinelPassword", func(r *Redis) *Secret { return &r.SentinelPassword }, secret()),
 		key("tls", func(r *Redis) *bool { return &r.TLS }, boolean()),
 		key("ca", func(r *Redis) *string { return &r.CA }, fileName()),
 		key("cert", func(r *Redis) *string { return &r.Cert }, fileName()),
@@ -188,6 +190,14 @@ func checkRedis(d *decoder, n *yaml.Node, at string, r *Redis, has func(string) 
 	}
 	if has("cert") != has("key") {
 		d.report(n, at, "", "cert and key go together")
+	}
+	for _, k := range []string{"sentinelUsername", "sentinelPassword"} {
+		if has(k) && r.Master == "" {
+			d.report(d.places[join(at, k)], join(at, k), "", "is used with master only: without it the addresses are no sentinels")
+		}
+	}
+	if has("sentinelUsername") && !has("sentinelPassword") {
+		d.report(d.places[join(at, "sentinelUsername")], join(at, "sentinelUsername"), "", "needs sentinelPassword")
 	}
 	if r.DB != 0 && len(r.Addresses) > 1 && r.Master == "" {
 		d.report(d.places[join(at, "db")], join(at, "db"), "", "must be 0 with several addresses: a cluster has one database")

@@ -14,8 +14,8 @@
 //   - an id is charged once, however often it is reserved or settled;
 //   - counts saturate at MaxCount and never wrap;
 //   - a reservation that nobody settles ends by itself: its concurrency is
-//     freed after the store's hold time, its other amounts stay charged until
-//     they leave their windows.
+//     freed after the store's hold time, or as soon as the replica that took it
+//     is gone; its other amounts stay charged until they leave their windows.
 package quota
 
 import (

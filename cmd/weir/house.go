@@ -26,6 +26,7 @@ import (
 	"github.com/weirproxy/weir/internal/telemetry"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
+	"github.com/weirproxy/weir/quota/redisstore"
 )
 
 // house is one running weir: every room wired to the next.
@@ -260,6 +261,9 @@ func (h *house) close() {
 	}
 	if h.desk != nil {
 		h.desk.Close()
+	}
+	if r, ok := h.store.(*redisstore.Store); ok {
+		r.Flush(context.Background()) // bounded, and it logs what is left
 	}
 	if h.store != nil {
 		if err := h.store.Close(); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/internal/buswire"
+	"github.com/weirproxy/weir/internal/redisclient"
 )
 
 // Listen implements breaker.Bus. Where Redis hangs it returns up to two seconds
@@ -34,6 +35,9 @@ type listener struct {
 func (l *listener) session(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if err := l.tryRights(ctx); err != nil {
+		return err
+	}
 	bell, err := l.subscribe(ctx)
 	if err != nil {
 		return err
@@ -58,6 +62,32 @@ func (l *listener) session(ctx context.Context, ready func()) error {
 			return err
 		}
 	}
+}
+
+// rights are the commands that the scripts run, beside SET and DEL.
+const rights redisclient.Rights = `
+	time
+	type @
+	exists @
+	pexpire @ 60000
+	hget @ 0
+	hset @ 0 0
+	hdel @ 0
+	hlen @
+	hscan @ 0
+	zadd @ XX 0 0
+	zrem @ 0
+	zrangebyscore @ -inf +inf LIMIT 0 1
+	xadd @ MAXLEN ~ 1 * w x
+	xrange @ - + COUNT 1
+	xrevrange @ + - COUNT 1
+`
+
+// tryRights names what this user may not do before a word is to be said.
+func (l *listener) tryRights(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return rights.Try(ctx, l.bus.client, l.bus.prefix, l.bus.probe)
 }
 
 // catchUp gives what the stream holds after the cursor.

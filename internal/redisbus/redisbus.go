@@ -8,6 +8,7 @@
 //	weir:{breakers}:ends    sorted set: when each of them is over
 //	weir:{breakers}:stream  what was said, in order, bounded by MAXLEN ~
 //	weir:{breakers}:bell    Pub/Sub channel: an empty message a word
+//	weir:{breakers}:probe   the rights of a listener's user are tried on it
 //
 // The stream is the truth; the bell says when to read it. A listener that
 // hears no bell reads once a second; one whose user may not subscribe reads
@@ -86,6 +87,7 @@ type Options struct {
 type Bus struct {
 	client                    *redisclient.Client
 	words, ends, stream, bell string
+	prefix, probe             string // of all keys; the key on which rights are tried
 	options                   Options
 	life                      context.Context
 	end                       context.CancelFunc
@@ -114,6 +116,7 @@ func New(config policy.Redis, o Options) (*Bus, error) {
 	life, end := context.WithCancel(context.Background())
 	return &Bus{
 		client: client, words: key("words"), ends: key("ends"), stream: key("stream"), bell: key("bell"),
+		prefix: config.Prefix, probe: key("probe"),
 		options: o, life: life, end: end,
 	}, nil
 }

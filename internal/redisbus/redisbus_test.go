@@ -3,6 +3,8 @@ package redisbus_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -53,9 +55,11 @@ func must(t testing.TB, err error) {
 }
 
 // B3: the bus over a real redis-server is a bus like any other; each test with
-// keys of its own, each replica on a wire of its own.
+// keys of its own, each replica on a wire of its own, all as the documented
+// user, who is denied nothing.
 func TestBus(t *testing.T) {
-	server := envoytest.StartRedis(t)
+	const password = "s3cret"
+	server := envoytest.StartRedis(t, append([]string{"--user"}, documentedUser(t, password, "t*")...)...)
 	look := client(t, server.Addr)
 	n := 0
 	bustest.Run(t, func(t *testing.T) bustest.Fixture {
@@ -66,7 +70,7 @@ func TestBus(t *testing.T) {
 		return bustest.Fixture{
 			Open: func() breaker.Bus {
 				w := envoytest.StartWire(t, server.Addr)
-				b := open(t, policy.Redis{Addresses: []string{w.Addr}, Prefix: prefix})
+				b := open(t, policy.Redis{Addresses: []string{w.Addr}, Prefix: prefix, Username: "weir", Password: policy.NewSecret("", password)})
 				wires[b] = w
 				return b
 			},
@@ -91,6 +95,23 @@ func TestBus(t *testing.T) {
 	if len(keys) == 0 {
 		t.Error("no keys: nothing was looked at")
 	}
+	refused, err := look.Do(ctx, "ACL", "LOG").Slice()
+	must(t, err)
+	for _, entry := range refused {
+		t.Errorf("denied: %v", entry)
+	}
+}
+
+// documentedUser is the user of docs/policy.md, for another prefix.
+func documentedUser(t *testing.T, password, prefix string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/policy.md")
+	must(t, err)
+	line := regexp.MustCompile(`(?m)^    user (weir on .*\+evalsha.*)$`).FindSubmatch(text)
+	if line == nil {
+		t.Fatal("docs/policy.md has no such line")
+	}
+	return strings.Fields(strings.NewReplacer("SECRET", password, "weir:*", prefix+":*").Replace(string(line[1])))
 }
 
 // garbage are records that are no words, or are not what their place says.

@@ -246,3 +246,22 @@ func TestCloseWhileAway(t *testing.T) {
 		t.Error("told of a return")
 	}
 }
+
+// What the user may not do is named before a word is to be said, and the bus
+// goes on once it is granted.
+func TestMissingRights(t *testing.T) {
+	server := envoytest.StartRedis(t)
+	admin := client(t, server.Addr)
+	must(t, admin.Do(ctx, "ACL", "SETUSER", "weir", "on", ">s3cret", "~weir:*", "&*", "+@all", "-xadd", "-zrem").Err())
+	b := open(t, policy.Redis{Addresses: []string{server.Addr}, Username: "weir", Password: policy.NewSecret("", "s3cret")})
+	e := envoytest.Listen(t, b, nil)
+	envoytest.Eventually(t, 5*time.Second, "the rights are named", func() bool {
+		return slices.ContainsFunc(e.Downs(), func(err error) bool {
+			return err != nil && strings.Contains(err.Error(), "+zrem +xadd")
+		})
+	})
+	must(t, admin.Do(ctx, "ACL", "SETUSER", "weir", "+@all").Err())
+	envoytest.Eventually(t, 10*time.Second, "the bus is back", func() bool { return e.WasDown(true) })
+	must(t, b.Publish(ctx, envoytest.Word("a", "p", 1)))
+	e.Hears(t, envoytest.Word("a", "p", 1))
+}

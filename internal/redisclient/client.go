@@ -63,6 +63,8 @@ func Dial(c policy.Redis) (*Client, error) {
 		DB:                    c.DB,
 		Username:              c.Username,
 		Password:              c.Password.Reveal(),
+		SentinelUsername:      c.SentinelUsername,
+		SentinelPassword:      c.SentinelPassword.Reveal(),
 		Protocol:              2,
 		Dialer:                dialer(life, secure),
 		TLSConfig:             secure,

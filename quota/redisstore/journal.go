@@ -19,6 +19,7 @@ const recent = time.Minute
 type journal struct {
 	mu      sync.Mutex
 	max     int
+	hold    time.Duration // for which Redis remembers a reservation at least
 	entries map[string]*entry
 	queue   []*entry // in order of arrival; gone entries are skipped
 	pending int
@@ -39,12 +40,13 @@ type entry struct {
 
 	reserve, settle bool      // still to be told to Redis
 	told            time.Time // when Redis last may have heard of it; zero: never
-	toldEnd         time.Time // when Redis last may have heard of its end
+	heard           time.Time // when it first may have; zero: never
+	toldEnd         time.Time // when it first may have heard of its end
 	gone            bool
 }
 
-func newJournal(max int) *journal {
-	return &journal{max: max, entries: make(map[string]*entry)}
+func newJournal(max int, hold time.Duration) *journal {
+	return &journal{max: max, hold: hold, entries: make(map[string]*entry)}
 }
 
 func (e *entry) pending() bool { return e.reserve || e.settle }
@@ -60,6 +62,9 @@ func (j *journal) put(e *entry) (kept bool) {
 	kept = true
 	for len(j.queue) > 0 {
 		first := j.queue[0]
+		if first == e {
+			break // its caller has yet to say what it needs
+		}
 		if !first.gone {
 			if len(j.entries) <= j.max && (first.pending() || time.Since(first.told) < recent) {
 				break
@@ -98,7 +103,7 @@ func (j *journal) granted(id string, now time.Time, claims []quota.Claim) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.entries[id] == nil {
-		j.put(&entry{id: id, claims: claims, now: now, made: at, granted: true, told: at})
+		j.put(&entry{id: id, claims: claims, now: now, made: at, granted: true, told: at, heard: at})
 	}
 }
 
@@ -113,7 +118,7 @@ func (j *journal) grantedLocally(id string, now time.Time, claims []quota.Claim,
 	}
 	e := &entry{id: id, claims: claims, now: now, made: at, local: true, granted: true}
 	if inDoubt {
-		e.told = at
+		e.told, e.heard = at, at
 	}
 	kept := j.put(e)
 	if !e.gone {
@@ -131,7 +136,7 @@ func (j *journal) giveBack(id string, now time.Time, claims []quota.Claim) {
 	if j.entries[id] != nil {
 		return
 	}
-	e := &entry{id: id, claims: claims, now: now, made: at, settled: true, end: now, told: at}
+	e := &entry{id: id, claims: claims, now: now, made: at, settled: true, end: now, told: at, heard: at}
 	j.put(e)
 	if !e.gone {
 		j.set(e, false, true)
@@ -161,7 +166,7 @@ func (j *journal) settle(id string, now time.Time, claims []quota.Claim, final q
 	defer j.mu.Unlock()
 	e := j.entries[id]
 	if e == nil {
-		e = &entry{id: id, claims: claims, now: now, made: at, told: at}
+		e = &entry{id: id, claims: claims, now: now, made: at, told: at, heard: at}
 		j.put(e)
 	} else if e.settled {
 		return true
@@ -180,6 +185,16 @@ func (j *journal) unsettled(id string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if e := j.entries[id]; e != nil && !e.gone {
+		j.set(e, e.reserve, true)
+	}
+}
+
+// endAgain makes a request that ended while it was charged anew end anew; it
+// does nothing for one that runs.
+func (j *journal) endAgain(id string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if e := j.entries[id]; e != nil && e.settled && !e.gone {
 		j.set(e, e.reserve, true)
 	}
 }
@@ -215,12 +230,28 @@ func (j *journal) task(e *entry, now time.Time) task {
 	if e.now.IsZero() {
 		t.age = now.Sub(e.made)
 	}
-	// Redis may have settled it so long ago that it has forgotten the id.
-	if !e.toldEnd.IsZero() && now.Sub(e.toldEnd) > quota.KeepSettled-recent/2 {
+	return t
+}
+
+// begin notes that Redis is about to hear of a task. What it may have heard so
+// long ago that it has forgotten the id is not charged: it would be charged
+// again.
+func (j *journal) begin(t task) task {
+	now := time.Now()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e := t.entry
+	known := max(j.hold-e.heard.Sub(e.made), quota.KeepSettled) - recent/2
+	if !e.heard.IsZero() && now.Sub(e.heard) > known || !e.toldEnd.IsZero() && now.Sub(e.toldEnd) > quota.KeepSettled-recent/2 {
 		t.reserve = false
 	}
-	e.told = now
-	if t.settle {
+	if e.pending() {
+		e.told = now
+	}
+	if e.heard.IsZero() {
+		e.heard = now
+	}
+	if t.settle && e.toldEnd.IsZero() {
 		e.toldEnd = now
 	}
 	return t

@@ -109,6 +109,7 @@ func (s *Store) key(tag, kind, rest string) string {
 
 func (s *Store) recordKey(tag, id string) string { return s.key(tag, "r", id) }
 func (s *Store) indexKey(tag string) string      { return s.key(tag, "i", "") }
+func (s *Store) logKey(tag string) string        { return s.key(tag, "l", "") }
 
 func (s *Store) counterKey(tag string, u policy.Unit, period int64, key string) string {
 	return s.key(tag, "c", strconv.Itoa(int(u))+":"+strconv.FormatInt(period, 10)+":"+key)

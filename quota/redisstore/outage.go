@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirproxy/weir/internal/redisclient"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
 )
@@ -18,7 +20,7 @@ type Reason uint8
 
 // The reasons. All but ReasonError are outages: the store stays away from
 // Redis until a probe succeeds. ReasonError is about one key (a foreign value
-// under our name) and concerns the one decision.
+// under our name) and concerns the one decision, except at the start.
 const (
 	ReasonTimeout     Reason = iota // no answer in time
 	ReasonConnection                // refused, reset, closed, unknown host
@@ -29,7 +31,7 @@ const (
 	ReasonMasterDown                // MASTERDOWN
 	ReasonBusy                      // BUSY: a script runs too long
 	ReasonOOM                       // OOM, MISCONF: writes are refused
-	ReasonAuth                      // NOAUTH, WRONGPASS, NOPERM
+	ReasonAuth                      // NOAUTH, WRONGPASS, NOPERM, a right denied inside a script
 	ReasonError                     // any other answer
 	reasons
 )
@@ -58,6 +60,8 @@ var words = []struct {
 	{"LOADING", ReasonLoading}, {"MASTERDOWN", ReasonMasterDown}, {"BUSY", ReasonBusy},
 	{"OOM", ReasonOOM}, {"MISCONF", ReasonOOM},
 	{"NOAUTH", ReasonAuth}, {"WRONGPASS", ReasonAuth}, {"NOPERM", ReasonAuth},
+	{"can't run this command", ReasonAuth}, {"can't access at least one of the", ReasonAuth}, {"invalid password", ReasonAuth}, {"without any password", ReasonAuth},
+	{"non local key", ReasonClusterDown}, {"the cluster is down", ReasonClusterDown},
 	{"max number of clients", ReasonConnection}, {"UNBLOCKED", ReasonConnection},
 }
 
@@ -65,9 +69,12 @@ var words = []struct {
 func classify(err error) Reason {
 	var answer redis.Error
 	var network net.Error
+	var denied *redisclient.RightsError
 	switch {
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return ReasonPool
+	case errors.As(err, &denied):
+		return ReasonAuth
 	case errors.As(err, &answer):
 		return classifyAnswer(answer.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
@@ -86,9 +93,11 @@ func classifyAnswer(text string) Reason {
 			return w.reason
 		}
 	}
-	// A script's error is wrapped in ours: the word may come later.
+	// A script's error is wrapped in ours: the word may come later. No key has
+	// a space in it.
 	for _, w := range words {
-		if strings.Contains(text, "-"+w.word+" ") || strings.Contains(text, ": "+w.word+" ") {
+		if strings.Contains(text, "-"+w.word+" ") || strings.Contains(text, ": "+w.word+" ") ||
+			strings.Contains(w.word, " ") && strings.Contains(text, w.word) {
 			return w.reason
 		}
 	}
@@ -99,21 +108,29 @@ func classifyAnswer(text string) Reason {
 type outage struct {
 	reason Reason
 	since  time.Time
-	tag    string // the slot that missed: the probe writes there
+	tag    string      // the slot that missed: the probe writes there
+	named  atomic.Bool // the rights that are missing are in the log
 }
 
 // miss notes that Redis did not answer as it should.
 func (s *Store) miss(err error, tag string) Reason {
 	reason := classify(err)
-	if reason == ReasonError {
-		return reason
+	if reason != ReasonError {
+		s.away(reason, err, tag)
 	}
-	if s.outage.CompareAndSwap(nil, &outage{reason: reason, since: time.Now(), tag: tag}) {
+	return reason
+}
+
+// away begins an outage, if none is.
+func (s *Store) away(reason Reason, err error, tag string) {
+	o := &outage{reason: reason, since: time.Now(), tag: tag}
+	var denied *redisclient.RightsError
+	o.named.Store(errors.As(err, &denied))
+	if s.outage.CompareAndSwap(nil, o) {
 		s.count.outages.Add(1)
 		s.options.Log.Warn("redis is away: quotas are decided from the local share", "reason", reason.String(), "error", err)
 		s.kick()
 	}
-	return reason
 }
 
 // kick wakes the background work.
@@ -126,7 +143,7 @@ func (s *Store) kick() {
 
 // decide answers without Redis, from this replica's share. inDoubt says that
 // Redis was asked and may have taken something all the same.
-func (s *Store) decide(now time.Time, id string, claims []quota.Claim, reason Reason, inDoubt bool) (quota.Verdict, error) {
+func (s *Store) decide(now time.Time, id string, claims []quota.Claim, groups []group, reason Reason, inDoubt bool) (quota.Verdict, error) {
 	s.count.local[reason].Add(1)
 	shares := s.share(claims)
 	for i := range shares {
@@ -139,6 +156,7 @@ func (s *Store) decide(now time.Time, id string, claims []quota.Claim, reason Re
 		if !s.journal.grantedLocally(id, now, claims, inDoubt) {
 			s.count.dropped.Add(1)
 		}
+		s.hold(now, id, groups, claims)
 		s.kick()
 	case inDoubt:
 		s.journal.giveBack(id, now, claims)

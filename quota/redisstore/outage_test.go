@@ -157,18 +157,25 @@ func decideMany(t *testing.T, s *redisstore.Store, n, rounds int) (took []time.D
 // J: the same refusal in any words is handled by the same rule.
 func TestOutageAnswers(t *testing.T) {
 	for line, reason := range map[string]redisstore.Reason{
-		"-CLUSTERDOWN The cluster is down":                              redisstore.ReasonClusterDown,
-		"-LOADING Redis is loading the dataset in memory":               redisstore.ReasonLoading,
-		"-MASTERDOWN Link with MASTER is down":                          redisstore.ReasonMasterDown,
-		"-BUSY Redis is busy running a script":                          redisstore.ReasonBusy,
-		"-OOM command not allowed when used memory > 'maxmemory'.":      redisstore.ReasonOOM,
-		"-READONLY You can't write against a read only replica.":        redisstore.ReasonReadOnly,
-		"-ERR READONLY You can't write against a read only replica.":    redisstore.ReasonReadOnly,
-		"-ERR Error running script: @user_script: 12: -OOM command not": redisstore.ReasonOOM,
-		"-NOREPLICAS Not enough good replicas to write.":                redisstore.ReasonReadOnly,
-		"-MISCONF Redis is configured to save RDB snapshots":            redisstore.ReasonOOM,
-		"-NOAUTH Authentication required.":                              redisstore.ReasonAuth,
-		"-ERR max number of clients reached":                            redisstore.ReasonConnection,
+		"-CLUSTERDOWN The cluster is down":                                                                         redisstore.ReasonClusterDown,
+		"-LOADING Redis is loading the dataset in memory":                                                          redisstore.ReasonLoading,
+		"-MASTERDOWN Link with MASTER is down":                                                                     redisstore.ReasonMasterDown,
+		"-BUSY Redis is busy running a script":                                                                     redisstore.ReasonBusy,
+		"-OOM command not allowed when used memory > 'maxmemory'.":                                                 redisstore.ReasonOOM,
+		"-READONLY You can't write against a read only replica.":                                                   redisstore.ReasonReadOnly,
+		"-ERR READONLY You can't write against a read only replica.":                                               redisstore.ReasonReadOnly,
+		"-ERR Error running script: @user_script: 12: -OOM command not":                                            redisstore.ReasonOOM,
+		"-NOREPLICAS Not enough good replicas to write.":                                                           redisstore.ReasonReadOnly,
+		"-MISCONF Redis is configured to save RDB snapshots":                                                       redisstore.ReasonOOM,
+		"-NOAUTH Authentication required.":                                                                         redisstore.ReasonAuth,
+		"-WRONGPASS invalid username-password pair":                                                                redisstore.ReasonAuth,
+		"-NOPERM this user has no permissions to run the 'evalsha' command or its subcommand":                      redisstore.ReasonAuth,
+		"-ERR The user executing the script can't run this command or subcommand script: 2d3f, on @user_script:7.": redisstore.ReasonAuth,
+		"-ERR Error running script (call to f_2d3f): @user_script:7: @user_script: 7: The user executing the script can't run this command or subcommand": redisstore.ReasonAuth,
+		"-ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 2d3f, on @user_script:7.":    redisstore.ReasonAuth,
+		"-ERR Script attempted to access a non local key in a cluster node script: 2d3f, on @user_script:7.":                                              redisstore.ReasonClusterDown,
+		"-ERR Error running script (call to f_2d3f): @user_script:7: @user_script: 7: Lua script attempted to access a non local key in a cluster node":   redisstore.ReasonClusterDown,
+		"-ERR max number of clients reached": redisstore.ReasonConnection,
 	} {
 		s := open(t, policy.Redis{Addresses: []string{startStub(t, line)}, Timeout: 5 * time.Second}, redisstore.Options{})
 		v := reserve(t, s, "a", claim("acme", 10, tokens(100, time.Hour)))
@@ -294,7 +301,7 @@ func TestSettlesOnReturn(t *testing.T) {
 	}
 }
 
-func mustUsage(t *testing.T, s *redisstore.Store, tenant string) []quota.Counter {
+func mustUsage(t testing.TB, s *redisstore.Store, tenant string) []quota.Counter {
 	t.Helper()
 	counters, err := s.Usage(ctx, time.Time{}, tenant)
 	if err != nil {

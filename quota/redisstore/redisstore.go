@@ -8,6 +8,36 @@
 // back, so in between they may refuse others for it but never admit too many.
 // Every key has a lifetime, set in the script that makes it.
 //
+// # Scripts that are cut
+//
+// A script may end between any two of its commands: a right is denied, a slot
+// moves, writes are refused. It therefore notes all its writes, which may be
+// run twice, in one command before it makes the first, and who finds such a
+// note in a slot finishes it first (lua/log.lua). So a slot is whole whenever
+// a script decides in it, and a replay of what was cut charges nothing twice.
+//
+// # Concurrency belongs to a replica
+//
+// A unit of concurrency counts for four seconds by the server's clock; the
+// store that took it renews it once a second, many in a round trip, for as
+// long as the request runs. So units of a replica that died are free within
+// five seconds, whoever asks, and no others are; nothing on the way of a
+// decision waits for it. A store that was paused, or a Redis that lost its
+// memory, finds what still runs charged again within a second, by the
+// request's id and so once. With the caller's clock (now is not zero) units
+// last for the hold time: nobody could renew them.
+//
+// # Keys
+//
+// All begin with the prefix and the slot's hash tag, weir:{acme}:, then
+//
+//	c:unit:period:key  a counter: a hash of cells, or a sorted set of ids by
+//	                   the instant at which they no longer count
+//	r:id               a request's record: a JSON list
+//	i:                 the slot's counters, for Usage
+//	l:                 the writes of a script that is under way, or was cut
+//	p:                 probes
+//
 // # While Redis is away
 //
 // A decision waits for Redis no longer than policy.Redis.Timeout (10 ms).
@@ -22,9 +52,13 @@
 //
 // The background probe makes a new connection every RetryAfterOutage; when a
 // write answers in time, what was given is charged to Redis, by id and by
-// age, before Redis decides again. What Redis acknowledged in the last minute
-// is checked too, and charged again if a fail-over lost it. The journal of
-// these is bounded; what it had to drop is in Stats.
+// age, and units are renewed before Redis decides again. What Redis
+// acknowledged in the last minute is checked too, and charged again if a
+// fail-over lost it. The journal of these is bounded; what it had to drop is
+// in Stats. Nothing is charged that Redis may have taken so long ago that it
+// has forgotten the id. A probe runs every command that decisions run: a right
+// that is missing is an outage, named in the log, also at the start, before
+// any request. Flush, before Close, tells Redis what it has yet to be told.
 //
 // A tenant the local store has no room for is refused with quota.ErrFull:
 // bounded memory goes before availability. See memstore.
@@ -65,23 +99,31 @@ type Store struct {
 	config  policy.Redis
 	options Options
 	prefix  string
-	hold    int64 // ms
+	holdFor int64 // ms
 
 	client  atomic.Pointer[conn]
 	outage  atomic.Pointer[outage] // nil: Redis decides
 	local   *memstore.Store        // decides while Redis is away
 	known   *known
 	journal *journal
+	held    *held
+	scripts *scripts
 	count   counts
 
-	wake chan struct{} // tells watch of an outage or of something to replay
-	stop context.CancelFunc
-	done sync.WaitGroup
+	wake  chan struct{} // tells watch of an outage or of something to replay
+	hurry chan struct{} // closed by the first Flush: come back soon
+	flush sync.Once
+	stop  context.CancelFunc
+	done  sync.WaitGroup
 }
 
 // New makes a store; it does not wait for Redis. Errors are of the
 // configuration: a prefix with braces, TLS files that cannot be read.
 func New(config policy.Redis, o Options) (*Store, error) {
+	return newStore(config, o, newScripts(func(text string) string { return text }))
+}
+
+func newStore(config policy.Redis, o Options, sc *scripts) (*Store, error) {
 	config, err := redisclient.Defaults(config)
 	if err != nil {
 		return nil, err
@@ -105,20 +147,24 @@ func New(config policy.Redis, o Options) (*Store, error) {
 		config:  config,
 		options: o,
 		prefix:  config.Prefix,
-		hold:    quota.Period(o.Hold),
+		holdFor: quota.Period(o.Hold),
 		local:   memstore.New(memstore.Options{MaxTenants: o.MaxTenants, Hold: o.Hold}),
 		known:   newKnown(),
-		journal: newJournal(o.Journal),
+		journal: newJournal(o.Journal, o.Hold),
+		held:    newHeld(),
+		scripts: sc,
 		wake:    make(chan struct{}, 1),
+		hurry:   make(chan struct{}),
 		stop:    stop,
 	}
 	s.client.Store(client)
 	s.done.Go(func() { s.watch(ctx) })
+	s.done.Go(func() { s.beat(ctx) })
 	return s, nil
 }
 
 // Close ends the background work, waits for it, and closes the connections.
-// What was not yet charged to Redis is lost.
+// What was not yet charged to Redis is lost: Flush goes before.
 func (s *Store) Close() error {
 	s.stop()
 	s.done.Wait()
@@ -139,33 +185,46 @@ func (s *Store) Reserve(ctx context.Context, now time.Time, id string, claims []
 		return quota.Verdict{Allowed: true}, nil
 	}
 	if o := s.outage.Load(); o != nil {
-		return s.decide(now, id, claims, o.reason, false)
+		return s.decide(now, id, claims, groups, o.reason, false)
 	}
 	ctx, cancel := s.budget(ctx)
 	defer cancel()
-	v, failed, err := s.ask(ctx, now, id, groups)
+	v, took, failed, err := s.ask(ctx, now, id, groups)
 	if err == nil {
 		s.count.remote.Add(1)
 		if v.Allowed {
 			s.journal.granted(id, now, claims)
 		}
+		if v.Allowed && took {
+			s.hold(now, id, groups, claims)
+		}
 		return v, nil
 	}
 	reason := s.miss(err, failed.tag)
-	return s.decide(now, id, claims, reason, true)
+	return s.decide(now, id, claims, groups, reason, true)
 }
 
-// ask puts the question to Redis, slot by slot. On an error it is unknown
-// which of them took something; failed is the slot that did not answer.
-func (s *Store) ask(ctx context.Context, now time.Time, id string, groups []group) (v quota.Verdict, failed *group, err error) {
+// hold notes units of concurrency to be renewed. By a clock that is the
+// caller's they are not: they last for the hold time.
+func (s *Store) hold(now time.Time, id string, groups []group, claims []quota.Claim) {
+	if now.IsZero() {
+		s.held.take(id, groups, claims)
+	}
+}
+
+// ask puts the question to Redis, slot by slot; took tells an id that is new
+// from one that was known. On an error it is unknown which of them took
+// something; failed is the slot that did not answer.
+func (s *Store) ask(ctx context.Context, now time.Time, id string, groups []group) (v quota.Verdict, took bool, failed *group, err error) {
 	var t quota.Tally
 	for i := range groups {
 		g := &groups[i]
 		reply, err := s.reserve(ctx, take, now, 0, id, g)
 		if err != nil {
-			return v, g, err
+			return v, false, g, err
 		}
 		s.tell(&t, g, now, reply)
+		took = took || reply.state == taken
 		if reply.state != refused {
 			continue
 		}
@@ -186,7 +245,7 @@ func (s *Store) ask(ctx context.Context, now time.Time, id string, groups []grou
 		}
 		break
 	}
-	return t.Verdict(), nil, nil
+	return t.Verdict(), took, nil, nil
 }
 
 // tell adds what a slot answered to the tally, and remembers the usage.
@@ -220,6 +279,7 @@ func (s *Store) Settle(ctx context.Context, now time.Time, id string, claims []q
 	if len(groups) == 0 {
 		return nil
 	}
+	s.held.end(id, groups)
 	if s.journal.isLocal(id) {
 		_ = s.local.Settle(ctx, now, id, s.share(claims), final) // memory does not fail
 	}

@@ -48,12 +48,13 @@ func TestOnMiniredis(t *testing.T) {
 }
 
 func TestOnRedis(t *testing.T) {
-	addr := startRedis(t).addr
+	r := startRedis(t, append([]string{"--user"}, documentedUser(t, "+evalsha", "t*")...)...)
 	n := 0
 	storetest.Run(t, func(t *testing.T) quota.Store {
 		n++
-		return patient(t, policy.Redis{Addresses: []string{addr}, Prefix: fmt.Sprint("t", n)})
+		return patient(t, asUser(policy.Redis{Addresses: []string{r.addr}, Prefix: fmt.Sprint("t", n)}))
 	})
+	denied(t, r)
 }
 
 func TestConfigurationErrors(t *testing.T) {

@@ -15,6 +15,9 @@ import (
 	"github.com/weirproxy/weir/quota"
 )
 
+//go:embed lua/log.lua
+var logLua string
+
 //go:embed lua/window.lua
 var windowLua string
 
@@ -24,16 +27,28 @@ var reserveLua string
 //go:embed lua/settle.lua
 var settleLua string
 
+//go:embed lua/renew.lua
+var renewLua string
+
 //go:embed lua/usage.lua
 var usageLua string
 
-// The scripts, immutable. Each is sent by its digest, and in full to a server
-// that does not know it.
-var (
-	reserveScript = redis.NewScript(windowLua + reserveLua)
-	settleScript  = redis.NewScript(windowLua + settleLua)
-	usageScript   = redis.NewScript(windowLua + usageLua)
-)
+// scripts are sent by their digest, and in full to a server that does not
+// know it.
+type scripts struct{ reserve, settle, renew, usage *redis.Script }
+
+// newScripts makes the scripts; change is what tests do to their text.
+func newScripts(change func(string) string) *scripts {
+	script := func(parts ...string) *redis.Script {
+		return redis.NewScript(change(strings.Join(parts, "")))
+	}
+	return &scripts{
+		reserve: script(logLua, windowLua, reserveLua),
+		settle:  script(logLua, windowLua, settleLua),
+		renew:   script(logLua, windowLua, renewLua),
+		usage:   script(logLua, windowLua, usageLua),
+	}
+}
 
 // Modes of the scripts.
 const (
@@ -76,8 +91,8 @@ func stamp(now time.Time) int64 {
 }
 
 func (s *Store) keys(id string, g *group) []string {
-	keys := make([]string, 0, len(g.counters)+2)
-	keys = append(keys, s.recordKey(g.tag, id), s.indexKey(g.tag))
+	keys := make([]string, 0, len(g.counters)+3)
+	keys = append(keys, s.recordKey(g.tag, id), s.logKey(g.tag), s.indexKey(g.tag))
 	for i := range g.counters {
 		keys = append(keys, g.counters[i].key)
 	}
@@ -90,13 +105,17 @@ func (s *Store) reserve(ctx context.Context, mode string, now time.Time, age tim
 }
 
 func (s *Store) reserveOn(ctx context.Context, c *conn, mode string, now time.Time, age time.Duration, id string, g *group) (reply, error) {
-	args := make([]any, 0, 6+4*len(g.counters))
-	args = append(args, mode, stamp(now), max(age.Milliseconds(), 0), id, s.hold, slack)
+	life := unitLife.Milliseconds()
+	if !now.IsZero() {
+		life = 0 // no replica can renew by a clock that is its caller's
+	}
+	args := make([]any, 0, 8+4*len(g.counters))
+	args = append(args, mode, stamp(now), max(age.Milliseconds(), 0), id, s.holdFor, life, quota.KeepSettled.Milliseconds(), slack)
 	for i := range g.counters {
 		n := &g.counters[i]
 		args = append(args, n.period, n.max, n.amount, n.member)
 	}
-	answer, err := reserveScript.Run(ctx, c, s.keys(id, g), args...).Slice()
+	answer, err := s.scripts.reserve.Run(ctx, c, s.keys(id, g), args...).Slice()
 	if err != nil {
 		return reply{}, err
 	}
@@ -179,7 +198,7 @@ func (s *Store) settleOn(ctx context.Context, c *conn, mode string, now time.Tim
 		n := &g.counters[i]
 		args = append(args, n.period, final.Of(n.unit), n.member)
 	}
-	answer, err := settleScript.Run(ctx, c, s.keys(id, g), args...).Int64Slice()
+	answer, err := s.scripts.settle.Run(ctx, c, s.keys(id, g), args...).Int64Slice()
 	if err != nil {
 		return 0, err
 	}
@@ -222,7 +241,7 @@ func (s *Store) list(ctx context.Context, now time.Time, tenant string) ([]quota
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	used, err := usageScript.Run(ctx, client, keys, args...).StringSlice()
+	used, err := s.scripts.usage.Run(ctx, client, keys, args...).StringSlice()
 	if err != nil {
 		return nil, err
 	}

@@ -28,10 +28,10 @@ func port(addr string) string {
 }
 
 // startCluster makes a cluster of three masters.
-func startCluster(t *testing.T) (servers []*server, addrs []string) {
+func startCluster(t *testing.T, args ...string) (servers []*server, addrs []string) {
 	t.Helper()
 	for range 3 {
-		r := startRedis(t, "--cluster-enabled", "yes", "--cluster-port", port(freePort(t)), "--cluster-node-timeout", "2000")
+		r := startRedis(t, append([]string{"--cluster-enabled", "yes", "--cluster-port", port(freePort(t)), "--cluster-node-timeout", "2000"}, args...)...)
 		servers, addrs = append(servers, r), append(addrs, r.addr)
 	}
 	const slots = 16384
@@ -58,12 +58,13 @@ func startCluster(t *testing.T) (servers []*server, addrs []string) {
 // J: on a cluster the same holds; no script touches keys of two slots or keys
 // that it did not declare.
 func TestOnCluster(t *testing.T) {
-	servers, addrs := startCluster(t)
+	servers, addrs := startCluster(t, append([]string{"--user"}, documentedUser(t, "+evalsha", "t*")...)...)
 	n := 0
 	storetest.Run(t, func(t *testing.T) quota.Store {
 		n++
-		return patient(t, policy.Redis{Addresses: addrs, Prefix: fmt.Sprint("t", n)})
+		return patient(t, asUser(policy.Redis{Addresses: addrs, Prefix: fmt.Sprint("t", n)}))
 	})
+	denied(t, servers...)
 	for _, r := range servers {
 		if keys := checkLifetimes(t, r.client(t)); keys == 0 {
 			t.Error("a master without keys: tenants are not spread")

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -21,7 +22,7 @@ const (
 
 // watch is the background work: it ends when ctx does.
 func (s *Store) watch(ctx context.Context) {
-	warm(ctx, s.client.Load(), s.config.Pool)
+	s.arrive(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,10 +50,13 @@ func (s *Store) watch(ctx context.Context) {
 func (s *Store) await(ctx context.Context) time.Time {
 	tick := time.NewTicker(s.config.RetryAfterOutage)
 	defer tick.Stop()
-	for {
+	for hurry := s.hurry; ; {
 		select {
 		case <-ctx.Done():
 			return time.Time{}
+		case <-hurry:
+			hurry = nil
+			tick.Reset(min(s.config.RetryAfterOutage, flushTry))
 		case <-tick.C:
 		}
 		if back := s.comeBack(ctx); !back.IsZero() {
@@ -70,12 +74,17 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 	if err != nil {
 		return back // the TLS files are being replaced: the next probe sees
 	}
-	if !s.probe(ctx, client) {
+	if err := s.probe(ctx, client); err != nil {
 		_ = client.Close() // nothing is left to be said on it
+		s.lacking(err)
 		return back
 	}
 	back = time.Now()
-	if s.replay(ctx, client, s.journal.backlog()) != nil {
+	err = s.replay(ctx, client, s.journal.backlog())
+	if err == nil {
+		err = s.renew(ctx, client)
+	}
+	if err != nil {
 		_ = client.Close() // it went away again
 		return time.Time{}
 	}
@@ -87,17 +96,26 @@ func (s *Store) comeBack(ctx context.Context) (back time.Time) {
 	return back
 }
 
-// probe asks for a write in the slot that missed, in the time a decision has.
-func (s *Store) probe(ctx context.Context, c *conn) bool {
+// probe tries all that a decision does in the slot that missed, and a write in
+// the time that a decision has.
+func (s *Store) probe(ctx context.Context, c *conn) error {
 	connect, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	tag := s.outage.Load().tag
-	if c.Exists(connect, s.key(tag, "p", "")).Err() != nil {
-		return false
+	if err := s.try(connect, c, tag); err != nil {
+		return err
 	}
 	once, cancelOnce := s.budget(ctx)
 	defer cancelOnce()
-	return c.Set(once, s.key(tag, "p", ""), "1", time.Minute).Err() == nil
+	return c.Set(once, s.key(tag, "p", ""), "", redisclient.ProbeLife).Err()
+}
+
+// lacking logs, once an outage, which rights the user lacks.
+func (s *Store) lacking(err error) {
+	var denied *redisclient.RightsError
+	if o := s.outage.Load(); errors.As(err, &denied) && o.named.CompareAndSwap(false, true) {
+		s.options.Log.Error("redis denies what weir has to do: see its ACL in the documentation", "error", err)
+	}
 }
 
 // replay tells Redis up to most of what is pending, oldest first; an error
@@ -157,7 +175,7 @@ func (s *Store) tellAll(ctx context.Context, c *conn, tasks []task, done func(t 
 	for range min(replayWorkers, len(tasks)) {
 		wg.Go(func() {
 			for t := range work {
-				known, err := s.tellOne(ctx, c, t)
+				known, err := s.tellOne(ctx, c, s.journal.begin(t))
 				switch {
 				case err == nil:
 					done(t, known)

@@ -37,7 +37,8 @@ end
 local function open(key, period, now)
   local p = now * CELLS
   local f = math.fmod(p, period)
-  local w = {key = key, period = period, cell = (p - f) / period, used = 0, flat = redis.call('HGETALL', key)}
+  local w = {key = key, period = period, cell = (p - f) / period, used = 0, raw = redis.call('HGETALL', key)}
+  w.flat = w.raw
   local left, head = period - f, 0
   for i = 1, #w.flat, 2 do head = math.max(head, tonumber(w.flat[i])) end
   if head > w.cell + CELLS then
@@ -61,28 +62,52 @@ end
 -- How long a window's counts matter, in milliseconds.
 local function span(period) return math.ceil(period / CELLS) + period + 1 end
 
+-- The counters to be noted in their slot's index, and for how long.
+local noted, noted_life = {}, 0
+
 -- Notes a counter in its slot's index until it counts nothing any more, and
--- by the slack longer, for clocks that go back. The index outlives every
--- counter in it.
-local function note(index, member, now, life, slack)
-  redis.call('ZREMRANGEBYSCORE', index, '-inf', str(now - slack))
-  redis.call('ZADD', index, str(now + life), member)
-  if redis.call('PTTL', index) < life + slack then
-    redis.call('PEXPIRE', index, str(life + slack))
+-- by the slack longer, for clocks that go back.
+local function note(member, now, life)
+  noted[#noted + 1] = str(now + life)
+  noted[#noted + 1] = member
+  noted_life = math.max(noted_life, life)
+end
+
+-- Writes what was noted. The index outlives every counter in it.
+local function index(key, now, slack)
+  if #noted == 0 then return end
+  write('ZADD', key, unpack(noted))
+  write('ZREMRANGEBYSCORE', key, '-inf', str(now - slack))
+  if redis.call('PTTL', key) < noted_life + slack then
+    write('PEXPIRE', key, str(noted_life + slack))
   end
 end
 
 -- Counts n in the window's present cell. The first count of a cell drops the
--- cells that left, and renews the key's life and its place in the index.
-local function add(w, n, index, member, now, slack)
-  if w.broken then redis.call('DEL', w.key) end
-  redis.call('HSET', w.key, str(w.cell), str(math.min((w.now or 0) + n, LIMIT)))
+-- cells that left, or all that a broken clock wrote, and renews the key's life
+-- and its place in the index.
+local function add(w, n, member, now, slack)
+  write('HSET', w.key, str(w.cell), str(math.min((w.now or 0) + n, LIMIT)))
   if not w.now then
-    for i = 1, #w.flat, 2 do
-      if tonumber(w.flat[i]) < w.cell - CELLS then redis.call('HDEL', w.key, w.flat[i]) end
+    local gone = {}
+    for i = 1, #w.raw, 2 do
+      local c = tonumber(w.raw[i])
+      if c ~= w.cell and (w.broken or c < w.cell - CELLS) then gone[#gone + 1] = w.raw[i] end
     end
-    redis.call('PEXPIRE', w.key, str(span(w.period) + slack))
-    note(index, member, now, span(w.period), slack)
+    if #gone > 0 then write('HDEL', w.key, unpack(gone)) end
+    write('PEXPIRE', w.key, str(span(w.period) + slack))
+    note(member, now, span(w.period))
   end
   return w.cell
+end
+
+-- A request's record: when its reservation ends, whether it is settled, the
+-- use that was answered, and by key the cell and the amount that it took.
+local function read(key)
+  local text = redis.call('GET', key)
+  if not text then return nil end
+  local flat = cjson.decode(text)
+  local r = {deadline = tonumber(flat[1]), settled = flat[2] == '1', used = flat[3]}
+  for i = 4, #flat, 2 do r[flat[i]] = flat[i + 1] end
+  return r
 end
