@@ -25,7 +25,7 @@ func Keep(ctx context.Context, pause *Backoff, session func(ready func()) error,
 		}
 	}
 	for {
-		err := session(ready)
+		err := noPanic(session, ready)
 		if ctx.Err() != nil {
 			return lost
 		}
@@ -41,6 +41,17 @@ func Keep(ctx context.Context, pause *Backoff, session func(ready func()) error,
 			return lost
 		}
 	}
+}
+
+// noPanic makes the panic of a session, whose client library may take the form
+// of an answer for granted, the reason why it ended.
+func noPanic(session func(ready func()) error, ready func()) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	return session(ready)
 }
 
 // Losses counts the listeners of a bus that are away, and how often one was

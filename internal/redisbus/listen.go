@@ -3,6 +3,7 @@ package redisbus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -203,7 +204,12 @@ func (l *listener) subscribe(ctx context.Context) (*bell, error) {
 }
 
 // listen rings until the connection is broken or silent.
-func (b *bell) listen(ctx context.Context, sub *redis.PubSub) error {
+func (b *bell) listen(ctx context.Context, sub *redis.PubSub) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
 	for asked := false; ; {
 		_, err := sub.ReceiveTimeout(ctx, listenFor)
 		var silent interface{ Timeout() bool }

@@ -110,11 +110,14 @@ func dialer(life context.Context, secure *tls.Config) func(context.Context, stri
 		if secure != nil {
 			dial = (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext
 		}
+		if err := guards.pause(ctx, addr); err != nil {
+			return nil, err
+		}
 		c, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return guards.guard(c), nil
+		return guards.guard(c, addr), nil
 	}
 }
 

@@ -1,11 +1,14 @@
 package redisclient
 
 import (
-	"fmt"
+	"context"
+	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // maxHeld bounds the replies that are still coming, over all connections of a
@@ -19,10 +22,13 @@ const (
 type keeper struct {
 	held      atomic.Int64 // bytes of replies that are still coming
 	mu        sync.Mutex
-	sentinels map[string]bool // addresses that Sentinels named
+	sentinels map[string]bool      // addresses that Sentinels named
+	failed    map[string]time.Time // by address: when a server ended a connection as soon as it stood
 }
 
-func newKeeper() *keeper { return &keeper{sentinels: make(map[string]bool)} }
+func newKeeper() *keeper {
+	return &keeper{sentinels: make(map[string]bool), failed: make(map[string]time.Time)}
+}
 
 // guarded is a connection to a Redis that may send anything. The client
 // library sees whole replies only: within bounds, asked for, and of the form
@@ -32,6 +38,8 @@ func newKeeper() *keeper { return &keeper{sentinels: make(map[string]bool)} }
 type guarded struct {
 	net.Conn
 	keeper *keeper
+	addr   string // that was dialled
+	born   time.Time
 
 	asking    sync.Mutex // a listener writes while it reads
 	requests  requests
@@ -58,8 +66,8 @@ type guardedSocket struct {
 }
 
 // guard wraps a connection before its first byte.
-func (k *keeper) guard(c net.Conn) net.Conn {
-	g := &guarded{Conn: c, keeper: k}
+func (k *keeper) guard(c net.Conn, addr string) net.Conn {
+	g := &guarded{Conn: c, keeper: k, addr: addr, born: time.Now()}
 	if socket, ok := c.(syscall.Conn); ok {
 		return guardedSocket{g, socket}
 	}
@@ -127,6 +135,10 @@ func (g *guarded) fill() error {
 	}
 	n, err := g.Conn.Read(g.buf[len(g.buf):cap(g.buf)])
 	if n == 0 {
+		var late net.Error
+		if err != nil && !(errors.As(err, &late) && late.Timeout()) {
+			g.keeper.ended(g)
+		}
 		return err
 	}
 	g.buf = g.buf[:len(g.buf)+n]
@@ -211,7 +223,47 @@ func (g *guarded) answered(a ask) {
 
 // broken closes the connection for good.
 func (g *guarded) broken(err error) error {
-	g.err = fmt.Errorf("%w: from %s", err, g.RemoteAddr())
+	g.err = &replyError{"from " + g.addr + ": " + strings.TrimPrefix(err.Error(), ErrProtocol.Error()+": ")}
+	g.keeper.ended(g)
 	_ = g.Close()
 	return g.err
+}
+
+// The library's listener at a Sentinel connects again without a pause.
+const (
+	dialPause = 100 * time.Millisecond // after a connection that the server ended early
+	early     = time.Second
+	maxFailed = 256 // addresses
+)
+
+// ended notes a connection that the server ended, by a close or by nonsense.
+func (k *keeper) ended(g *guarded) {
+	now := time.Now()
+	if g.closed.Load() || now.Sub(g.born) > early {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.failed) >= maxFailed {
+		clear(k.failed)
+	}
+	k.failed[g.addr] = now
+}
+
+// pause waits until an address may be dialled again.
+func (k *keeper) pause(ctx context.Context, addr string) error {
+	k.mu.Lock()
+	at, ok := k.failed[addr]
+	k.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	wait := time.NewTimer(time.Until(at.Add(dialPause)))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

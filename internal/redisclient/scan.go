@@ -194,6 +194,15 @@ func cutLine(b []byte, at int) (line []byte, after int, ok bool, err error) {
 	return rest[:end-1], after, true, nil
 }
 
+// replyError is an ErrProtocol. It has no Unwrap: the library unwraps what ends
+// a handshake, and its text would be lost.
+type replyError struct{ text string }
+
+func (e *replyError) Error() string { return ErrProtocol.Error() + ": " + e.text }
+
+// Is makes it an ErrProtocol.
+func (e *replyError) Is(target error) bool { return target == ErrProtocol }
+
 func violation(format string, of ...any) error {
-	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, of...))
+	return &replyError{fmt.Sprintf(format, of...)}
 }

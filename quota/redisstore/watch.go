@@ -97,7 +97,7 @@ func (s *Store) probe(ctx context.Context, c *conn) bool {
 	}
 	once, cancelOnce := s.budget(ctx)
 	defer cancelOnce()
-	return c.Set(once, s.key(tag, "p", ""), "1", time.Minute).Err() == nil
+	return c.Set(once, s.key(tag, "p", ""), "1", time.Minute).Val() == "OK"
 }
 
 // replay tells Redis up to most of what is pending, oldest first; an error
