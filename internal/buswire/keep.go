@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproxy/weir/internal/nopanic"
 )
 
 // ErrAgain is of a session that is to begin anew although nothing was lost.
@@ -25,7 +27,7 @@ func Keep(ctx context.Context, pause *Backoff, session func(ready func()) error,
 		}
 	}
 	for {
-		err := noPanic(session, ready)
+		err := once(session, ready)
 		if ctx.Err() != nil {
 			return lost
 		}
@@ -43,14 +45,8 @@ func Keep(ctx context.Context, pause *Backoff, session func(ready func()) error,
 	}
 }
 
-// noPanic makes the panic of a session, whose client library may take the form
-// of an answer for granted, the reason why it ended.
-func noPanic(session func(ready func()) error, ready func()) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
-		}
-	}()
+func once(session func(ready func()) error, ready func()) (err error) {
+	defer nopanic.Catch(&err)
 	return session(ready)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/internal/buswire"
+	"github.com/weirproxy/weir/internal/nopanic"
 )
 
 const (
@@ -114,7 +115,7 @@ func (l *listener) standing(ctx context.Context, c *clientv3.Client) (revision i
 			return 0, err
 		}
 		if revision == 0 {
-			revision = answer.Header.Revision
+			revision = answer.Header.GetRevision()
 		}
 		for _, kv := range answer.Kvs {
 			l.take(ctx, kv, l.left(ctx, c, left, kv.Lease), true)
@@ -155,7 +156,11 @@ func (l *listener) events(ctx context.Context, r *pb.WatchResponse) error {
 	}
 	for _, e := range r.Events {
 		if e.Type == mvccpb.Event_DELETE {
-			delete(l.last, string(e.Kv.Key))
+			delete(l.last, string(e.GetKv().GetKey()))
+			continue
+		}
+		if e.Kv == nil {
+			l.bus.count.garbage.Add(1)
 			continue
 		}
 		l.take(ctx, e.Kv, breaker.MaxTTL, false)
@@ -234,7 +239,8 @@ func (l *listener) watch(ctx context.Context, c *clientv3.Client, revision int64
 	return w, nil
 }
 
-func (w *watch) read(ctx context.Context) error {
+func (w *watch) read(ctx context.Context) (err error) {
+	defer nopanic.Catch(&err)
 	for {
 		r, err := w.stream.Recv()
 		if err != nil {

@@ -3,7 +3,6 @@ package redisbus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/internal/buswire"
+	"github.com/weirproxy/weir/internal/nopanic"
 )
 
 // Listen implements breaker.Bus. Where Redis hangs it returns up to two seconds
@@ -205,11 +205,7 @@ func (l *listener) subscribe(ctx context.Context) (*bell, error) {
 
 // listen rings until the connection is broken or silent.
 func (b *bell) listen(ctx context.Context, sub *redis.PubSub) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
-		}
-	}()
+	defer nopanic.Catch(&err)
 	for asked := false; ; {
 		_, err := sub.ReceiveTimeout(ctx, listenFor)
 		var silent interface{ Timeout() bool }

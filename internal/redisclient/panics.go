@@ -2,10 +2,11 @@ package redisclient
 
 import (
 	"context"
-	"fmt"
 	"net"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weirproxy/weir/internal/nopanic"
 )
 
 // newClient is redis.NewUniversalClient, with two differences: the panic of a
@@ -35,27 +36,21 @@ type noPanic struct{}
 
 func (noPanic) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (c net.Conn, err error) {
-		defer caught(&err)
+		defer nopanic.Catch(&err)
 		return next(ctx, network, addr)
 	}
 }
 
 func (noPanic) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) (err error) {
-		defer caught(&err)
+		defer nopanic.Catch(&err)
 		return next(ctx, cmd)
 	}
 }
 
 func (noPanic) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) (err error) {
-		defer caught(&err)
+		defer nopanic.Catch(&err)
 		return next(ctx, cmds)
-	}
-}
-
-func caught(err *error) {
-	if v := recover(); v != nil {
-		*err = fmt.Errorf("%w: the client library panicked: %v", ErrProtocol, v)
 	}
 }
