@@ -78,7 +78,7 @@ func (l *listener) session(ctx context.Context, ready func()) error {
 	defer w.end()
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	for missed := 0; ; {
+	for missed, created := 0, false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -87,7 +87,10 @@ func (l *listener) session(ctx context.Context, ready func()) error {
 		case r := <-w.words:
 			missed = 0
 			if r.Created {
+				created = true
 				ready()
+			} else if !created && !r.Canceled && r.CompactRevision == 0 {
+				return errAnswer
 			}
 			if err := l.events(ctx, r); err != nil {
 				return err
@@ -116,6 +119,9 @@ func (l *listener) standing(ctx context.Context, c *clientv3.Client) (revision i
 		}
 		if revision == 0 {
 			revision = answer.Header.GetRevision()
+		}
+		if last := len(answer.Kvs) - 1; revision <= 0 || last >= page || last >= 0 && string(answer.Kvs[last].Key) < from {
+			return 0, errAnswer
 		}
 		for _, kv := range answer.Kvs {
 			l.take(ctx, kv, l.left(ctx, c, left, kv.Lease), true)
@@ -184,7 +190,12 @@ func (l *listener) take(ctx context.Context, kv *mvccpb.KeyValue, left time.Dura
 		return
 	}
 	now := time.Now()
-	if old, ok := l.last[string(kv.Key)]; ok && now.Before(old.over) && (o.Seq < old.seq || o.Seq == old.seq && !again) {
+	old, known := l.last[string(kv.Key)]
+	switch {
+	case known && now.Before(old.over) && (o.Seq < old.seq || o.Seq == old.seq && !again):
+		return
+	case !known && len(l.last) >= maxKeys:
+		l.bus.count.garbage.Add(1)
 		return
 	}
 	o.TTL = min(o.TTL, left)

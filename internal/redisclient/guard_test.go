@@ -91,7 +91,7 @@ func TestNonsense(t *testing.T) {
 				uses, bytes = uses+1, bytes+len(reply)
 				slots <- struct{}{}
 				running.Go(func() {
-					exchange(t, mode, only, name, reply)
+					exchange(t, most, mode, only, name, reply)
 					<-slots
 				})
 			}
@@ -111,7 +111,7 @@ func TestAnnouncedIsNotAllocated(t *testing.T) {
 		"a verbatim", "deep", "deep and wide", "wide twice", "an endless line", "zeros",
 	} {
 		reply, before := nonsense()[name], allocated()
-		exchange(t, "single", "", name, reply)
+		exchange(t, most, "single", "", name, reply)
 		if got := int(allocated() - before); got > 2<<20+20*len(reply) {
 			t.Errorf("%s: %d KiB allocated", name, got>>10)
 		}
@@ -122,7 +122,7 @@ const most = 100 * time.Millisecond // of one use
 
 // exchange uses a client whose server answers nonsense to all commands, or
 // to those of one name. The error of the use is returned.
-func exchange(t testing.TB, mode, only, name, reply string) error {
+func exchange(t testing.TB, most time.Duration, mode, only, name, reply string) error {
 	t.Helper()
 	s := startServer(t, func(addr string, command []string) string {
 		switch {
@@ -159,7 +159,7 @@ func TestErrorsName(t *testing.T) {
 		"%1\r\n+a\r\n+b\r\n":          "not agreed on",
 		"|1\r\n+a\r\n+b\r\n":          "unknown type",
 	} {
-		err := exchange(t, "single", "", "", reply)
+		err := exchange(t, most, "single", "", "", reply)
 		if err == nil || !errors.Is(err, redisclient.ErrProtocol) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "from 127.0.0.1:") {
 			t.Errorf("%.20q: %v, want %s", reply, err, want)
 		}
@@ -217,6 +217,6 @@ func FuzzReplies(f *testing.F) {
 		if len(reply) > 1<<16 {
 			return
 		}
-		_ = exchange(t, modes[int(mode)%len(modes)], only[int(which)%len(only)], "fuzzed", string(reply))
+		_ = exchange(t, 10*time.Millisecond, modes[int(mode)%len(modes)], only[int(which)%len(only)], "fuzzed", string(reply))
 	})
 }
