@@ -2,13 +2,10 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,76 +14,6 @@ import (
 
 	"github.com/weirproxy/weir/internal/envoytest"
 )
-
-// parrot answers everything by the same bytes, until it leads to a server.
-type parrot struct {
-	addr  string
-	mu    sync.Mutex
-	reply string
-	to    string // "" = nowhere
-	conns map[net.Conn]bool
-	work  sync.WaitGroup
-}
-
-func startParrot(t *testing.T, reply string) *parrot {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &parrot{addr: l.Addr().String(), reply: reply, conns: map[net.Conn]bool{}}
-	p.work.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			p.work.Go(func() { p.serve(c) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); p.lead(""); p.work.Wait() })
-	return p
-}
-
-// lead drops all connections; later ones go to a server.
-func (p *parrot) lead(to string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.to = to
-	for c := range p.conns {
-		_ = c.Close()
-	}
-}
-
-func (p *parrot) keep(c net.Conn) (to, reply string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.conns[c] = true
-	return p.to, p.reply
-}
-
-func (p *parrot) serve(c net.Conn) {
-	defer func() { _ = c.Close() }()
-	to, reply := p.keep(c)
-	if to == "" {
-		for buf := make([]byte, 1<<16); ; {
-			if _, err := c.Read(buf); err != nil {
-				return
-			}
-			if _, err := io.WriteString(c, reply); err != nil {
-				return
-			}
-		}
-	}
-	server, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	defer func() { _ = server.Close() }()
-	p.keep(server)
-	p.work.Go(func() { _, _ = io.Copy(c, server); _ = c.Close() })
-	_, _ = io.Copy(server, c)
-}
 
 // TestRedisThatAnswersNonsense: as quota store and as bus, single, Cluster and
 // Sentinel, it ends no process, takes little memory, counts as away, and
@@ -102,8 +29,8 @@ func TestRedisThatAnswersNonsense(t *testing.T) {
 		for mode, settings := range map[string]string{"single": `addresses: [%q]`, "cluster": `addresses: [%q, "other"]`, "sentinel": `addresses: [%q], master: m`} {
 			t.Run(name+" "+mode, func(t *testing.T) {
 				t.Parallel()
-				dir, bad := envoytest.Dir(t), startParrot(t, reply)
-				at := strings.Replace(fmt.Sprintf(settings, bad.addr), "other", strings.Replace(bad.addr, "127.0.0.1", "localhost", 1), 1)
+				dir, bad := envoytest.Dir(t), envoytest.StartParrot(t, []byte(reply))
+				at := strings.Replace(fmt.Sprintf(settings, bad.Addr), "other", strings.Replace(bad.Addr, "127.0.0.1", "localhost", 1), 1)
 				w := envoytest.Serve(t, dir, "version: 1\n"+envoytest.Server(dir)+`identity: {from: metadata, metadata: {namespace: door}}
 models: [{name: m, pools: [chat]}]
 pools: [{name: chat, variant: fp16, seats: {requests: 64}}]
@@ -140,7 +67,7 @@ breaker: {cascade: {bus: redis}}
 				if mode != "single" {
 					return
 				}
-				bad.lead(envoytest.StartRedis(t).Addr)
+				bad.Lead(envoytest.StartRedis(t).Addr)
 				shows("weir_store_away 0", "weir_bus_up 1", "weir_store_pending 0")
 				if status := askWeir(t, conn); status != 200 {
 					t.Errorf("a request: %d", status)

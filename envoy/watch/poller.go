@@ -155,14 +155,16 @@ func (p *Poller) Configure(pol *policy.Policy) {
 func (p *Poller) start(key pollKey) {
 	ctx, cancel := context.WithCancel(context.Background())
 	base, rt := p.transport(key.EnvoyAdmin)
-	t := &pollTarget{key: key, cancel: cancel, base: base, missed: make(map[string]uint64), client: &http.Client{
-		Transport:     rt,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	t := &pollTarget{key: key, cancel: cancel, base: base, missed: make(map[string]uint64), client: client(rt)}
 	p.targets[key] = t
 	p.started++
 	rng := rand.New(rand.NewPCG(p.seed, p.started))
 	p.work.Go(func() { p.poll(ctx, t, rng) })
+}
+
+// client follows no redirect.
+func client(rt http.RoundTripper) *http.Client {
+	return &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // adminTransport dials an admin address.
@@ -299,6 +301,9 @@ func (p *Poller) look(ctx context.Context, t *pollTarget, tab *table, page *byte
 	at := time.Now()
 	defer resp.Body.Close()
 	page.Reset()
+	if resp.StatusCode == http.StatusSwitchingProtocols { // its body ends with no context
+		return &missed{MissStatus, errors.New("status 101")}
+	}
 	_, err = page.ReadFrom(io.LimitReader(resp.Body, p.limit+1))
 	body := page.Bytes()
 	switch {

@@ -1,88 +1,19 @@
 package etcdbus_test
 
 import (
-	"bytes"
 	"context"
-	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/internal/envoytest"
 )
-
-// raw is a codec of messages that are bytes already.
-type raw struct{}
-
-func (raw) Name() string                    { return "proto" }
-func (raw) Marshal(v any) ([]byte, error)   { return *v.(*[]byte), nil }
-func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }
-
-// startOdd is a gRPC server that answers every message of every method by
-// bytes.
-func startOdd(t testing.TB, answer func(method string) []byte) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.ForceServerCodec(raw{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		method, _ := grpc.MethodFromServerStream(stream)
-		for {
-			var asked []byte
-			if err := stream.RecvMsg(&asked); err != nil {
-				return nil // it has gone
-			}
-			out := answer(method)
-			if err := stream.SendMsg(&out); err != nil || !strings.HasSuffix(method, "/Watch") {
-				return err
-			}
-		}
-	}))
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve(l) }()
-	t.Cleanup(func() { s.Stop(); <-done })
-	return l.Addr().String()
-}
-
-// startParrot is no gRPC server: it answers whatever comes by bytes.
-func startParrot(t testing.TB, reply []byte) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				for buf := make([]byte, 1<<16); ; {
-					if _, err := c.Read(buf); err != nil {
-						return
-					}
-					if _, err := c.Write(reply); err != nil {
-						return
-					}
-				}
-			})
-		}
-	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	return l.Addr().String()
-}
 
 func wire(t testing.TB, m proto.Message) []byte {
 	t.Helper()
@@ -154,7 +85,7 @@ func TestNonsenseIsAway(t *testing.T) {
 	fine := map[string]bool{"no key": true, "a failed swap": true, "an odd swap": true, "a swap of none": true} // listeners only skip it, or hear nothing of it
 	for name, answer := range nonsense(t) {
 		t.Run(name, func(t *testing.T) {
-			addr := startOdd(t, answer)
+			addr := envoytest.StartOdd(t, answer)
 			before := allocated()
 			lost, err := use(t, addr, 500*time.Millisecond)
 			if err == nil && name != "a swap of none" {
@@ -181,7 +112,7 @@ func TestNoEtcdIsAway(t *testing.T) {
 		"odd ones":    {0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if lost, err := use(t, startParrot(t, reply), 3*time.Second); !lost || err == nil {
+			if lost, err := use(t, envoytest.StartParrot(t, reply).Addr, 3*time.Second); !lost || err == nil {
 				t.Errorf("lost %v, %v", lost, err)
 			}
 		})
@@ -211,9 +142,9 @@ func FuzzNonsense(f *testing.F) {
 		}
 		addr := ""
 		if overGRPC {
-			addr = startOdd(t, func(string) []byte { return reply })
+			addr = envoytest.StartOdd(t, func(string) []byte { return reply })
 		} else {
-			addr = startParrot(t, reply)
+			addr = envoytest.StartParrot(t, reply).Addr
 		}
 		began := time.Now()
 		_, _ = use(t, addr, 20*time.Millisecond)

@@ -3,45 +3,14 @@ package redisbus_test
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 )
-
-// startParrot answers each read with one reply, whatever was asked.
-func startParrot(t testing.TB, reply string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() {
-				defer c.Close()
-				for buf := make([]byte, 1<<16); ; {
-					if _, err := c.Read(buf); err != nil {
-						return
-					}
-					if _, err := io.WriteString(c, reply); err != nil {
-						return
-					}
-				}
-			})
-		}
-	})
-	t.Cleanup(func() { l.Close(); wg.Wait() })
-	return l.Addr().String()
-}
 
 // A Redis that answers nonsense is a bus that is away: nothing panics, a word
 // that cannot be told says so, and the listener is lost.
@@ -68,7 +37,7 @@ func TestNonsenseIsAway(t *testing.T) {
 // nonsense opens a bus whose server always answers the same, and looks at it
 // until a listener was lost, or for some tenths of a second at most.
 func nonsense(t *testing.T, reply string, tenths int) {
-	b := open(t, policy.Redis{Addresses: []string{startParrot(t, reply)}})
+	b := open(t, policy.Redis{Addresses: []string{envoytest.StartParrot(t, []byte(reply)).Addr}})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(tenths)*100*time.Millisecond)
 	defer cancel()
 	lost, heard := make(chan error, 100), 0
@@ -103,7 +72,7 @@ func FuzzNonsense(f *testing.F) {
 	f.Add([]byte("*60000000\r\n"))
 	f.Add([]byte("*4\r\n$1\r\n1\r\n$0\r\n\r\n$1\r\n0\r\n*0\r\n"))
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		b := open(t, policy.Redis{Addresses: []string{startParrot(t, string(reply))}})
+		b := open(t, policy.Redis{Addresses: []string{envoytest.StartParrot(t, reply).Addr}})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		b.Listen(ctx, func(breaker.Opinion) {}, func(error) {})
