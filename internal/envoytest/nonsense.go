@@ -128,7 +128,7 @@ func StartOdd(t testing.TB, answer func(method string) []byte) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer(grpc.ForceServerCodec(raw{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	s := grpc.NewServer(grpc.ForceServerCodec(Raw{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		for {
 			var asked []byte
@@ -147,12 +147,17 @@ func StartOdd(t testing.TB, answer func(method string) []byte) (addr string) {
 	return l.Addr().String()
 }
 
-// raw is a codec of messages that are bytes already.
-type raw struct{}
+// Raw is a codec of messages that are bytes already: *[]byte.
+type Raw struct{}
 
-func (raw) Name() string                    { return "proto" }
-func (raw) Marshal(v any) ([]byte, error)   { return *v.(*[]byte), nil }
-func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }
+// Name is that of the codec that it stands for.
+func (Raw) Name() string { return "proto" }
+
+// Marshal gives the bytes.
+func (Raw) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+
+// Unmarshal keeps the bytes.
+func (Raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }
 
 // Pages are answers over HTTP of servers that mean no good, or are none:
 // endless, packed, cut, or of another protocol.
