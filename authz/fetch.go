@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirproxy/weir/internal/nopanic"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -79,7 +80,8 @@ func (k *KeySet) once(ctx context.Context) bool {
 	return err == nil
 }
 
-func (k *KeySet) load(ctx context.Context) error {
+func (k *KeySet) load(ctx context.Context) (err error) {
+	defer nopanic.Catch(&err)
 	k.fetches.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, k.source.Timeout)
 	defer cancel()

@@ -125,9 +125,9 @@ func (s *street) allow(n watch.Node, p *peer.Peer) error {
 
 // register adds the services of Envoys to a gRPC server.
 func (s *street) register(r grpc.ServiceRegistrar) {
-	s.watch.Metrics().Register(endable{r, s.ending})
+	s.watch.Metrics().Register(careful{endable{r, s.ending}, s.log})
 	if s.xds != nil {
-		s.xds.Register(r)
+		s.xds.Register(careful{r, s.log})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproxy/weir/internal/nopanic"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -205,10 +206,16 @@ func (c *Cluster) Read(ctx context.Context) {
 
 func (c *Cluster) readOne(ctx context.Context, set int) {
 	s := &c.sources[set]
-	list, err := s.read(ctx)
+	list, err := s.once(ctx)
 	if c.take(ctx, set, s, list, err) {
 		c.changed()
 	}
+}
+
+// once reads a source once.
+func (s *source) once(ctx context.Context) (list []Endpoint, err error) {
+	defer nopanic.Catch(&err)
+	return s.read(ctx)
 }
 
 func (c *Cluster) take(ctx context.Context, set int, s *source, list []Endpoint, err error) bool {

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirproxy/weir/internal/nopanic"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -26,6 +27,13 @@ const SourceAdmin = "admin"
 // maxAnswer is the largest answer that is read: 10,000 clusters by 18
 // statistics of long names.
 const maxAnswer = 32 << 20
+
+// maxHeader bounds what stands before an answer; keepPage is the largest
+// buffer that is kept from one look to the next where fewer bytes came.
+const (
+	maxHeader = 64 << 10
+	keepPage  = 1 << 20
+)
 
 // The schedule of a target: each look is up to jitterShare of a period away
 // from its place, so that many weirs do not ask in step. A look may last a
@@ -147,19 +155,21 @@ func (p *Poller) Configure(pol *policy.Policy) {
 func (p *Poller) start(key pollKey) {
 	ctx, cancel := context.WithCancel(context.Background())
 	base, rt := p.transport(key.EnvoyAdmin)
-	t := &pollTarget{key: key, cancel: cancel, base: base, missed: make(map[string]uint64), client: &http.Client{
-		Transport:     rt,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	t := &pollTarget{key: key, cancel: cancel, base: base, missed: make(map[string]uint64), client: client(rt)}
 	p.targets[key] = t
 	p.started++
 	rng := rand.New(rand.NewPCG(p.seed, p.started))
 	p.work.Go(func() { p.poll(ctx, t, rng) })
 }
 
+// client follows no redirect.
+func client(rt http.RoundTripper) *http.Client {
+	return &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
 // adminTransport dials an admin address.
 func adminTransport(t policy.EnvoyAdmin) (string, http.RoundTripper) {
-	rt := &http.Transport{MaxIdleConnsPerHost: 1, DisableCompression: true}
+	rt := &http.Transport{MaxIdleConnsPerHost: 1, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}
 	path, unix := strings.CutPrefix(t.URL, "unix:")
 	if !unix {
 		return strings.TrimSuffix(t.URL, "/"), rt
@@ -270,7 +280,13 @@ func (p *Poller) note(t *pollTarget, err error, misses int) int {
 }
 
 // look reads a target once.
-func (p *Poller) look(ctx context.Context, t *pollTarget, tab *table, page *bytes.Buffer) error {
+func (p *Poller) look(ctx context.Context, t *pollTarget, tab *table, page *bytes.Buffer) (err error) {
+	defer nopanic.Catch(&err)
+	defer func() {
+		if page.Cap() > keepPage && page.Len() < page.Cap()/4 || err != nil && page.Cap() > keepPage {
+			*page = bytes.Buffer{}
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, min(max(t.key.every, leastDeadline), mostDeadline))
 	defer cancel()
 	conf := p.conf.Load()
@@ -285,6 +301,9 @@ func (p *Poller) look(ctx context.Context, t *pollTarget, tab *table, page *byte
 	at := time.Now()
 	defer resp.Body.Close()
 	page.Reset()
+	if resp.StatusCode == http.StatusSwitchingProtocols { // its body ends with no context
+		return &missed{MissStatus, errors.New("status 101")}
+	}
 	_, err = page.ReadFrom(io.LimitReader(resp.Body, p.limit+1))
 	body := page.Bytes()
 	switch {

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirproxy/weir/gpu"
+	"github.com/weirproxy/weir/internal/nopanic"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -35,8 +36,12 @@ const (
 	pingGrace = 3 * time.Second
 )
 
-// maxToken bounds a token's file, in bytes.
-const maxToken = 64 << 10
+// Bounds, in bytes: of a token's file, and of what a peer sends before and
+// after its messages.
+const (
+	maxToken  = 64 << 10
+	maxHeader = 64 << 10
+)
 
 // Config describes a connection.
 type Config struct {
@@ -95,6 +100,7 @@ func (l *Link) Keep(ctx context.Context, listen func(context.Context, *grpc.Clie
 
 // once connects once.
 func (l *Link) once(ctx context.Context, listen func(context.Context, *grpc.ClientConn) (bool, error)) (heard bool, err error) {
+	defer nopanic.Catch(&err)
 	conn, err := l.connect()
 	if err != nil {
 		return false, err
@@ -161,6 +167,7 @@ func (l *Link) connect() (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: handshake}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(l.cfg.Message)),
+		grpc.WithMaxHeaderListSize(maxHeader),
 	}
 	if l.cfg.Ping > 0 {
 		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: l.cfg.Ping, Timeout: pingGrace}))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirproxy/weir/internal/nopanic"
 )
 
 // ErrAgain is of a session that is to begin anew although nothing was lost.
@@ -25,7 +27,7 @@ func Keep(ctx context.Context, pause *Backoff, session func(ready func()) error,
 		}
 	}
 	for {
-		err := session(ready)
+		err := once(session, ready)
 		if ctx.Err() != nil {
 			return lost
 		}
@@ -41,6 +43,11 @@ func Keep(ctx context.Context, pause *Backoff, session func(ready func()) error,
 			return lost
 		}
 	}
+}
+
+func once(session func(ready func()) error, ready func()) (err error) {
+	defer nopanic.Catch(&err)
+	return session(ready)
 }
 
 // Losses counts the listeners of a bus that are away, and how often one was

@@ -52,6 +52,8 @@ import (
 const (
 	callTimeout = 2 * time.Second // of any one call
 	dialTimeout = time.Second
+	maxAnswer   = 4 << 20  // bytes; etcd's own bound of a request is 1.5 MiB
+	maxHeader   = 64 << 10 // bytes
 )
 
 // Options are what a bus needs beside policy.Etcd.
@@ -103,14 +105,16 @@ func New(config policy.Etcd, o Options) (*Bus, error) {
 			Endpoints: urls, DialTimeout: dialTimeout, TLS: secure,
 			Username: config.Username, Password: config.Password.Reveal(),
 			DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-			MaxUnaryRetries: 2, // the second after a token ran out
-			Context:         life, Logger: zap.NewNop(),
+			MaxCallRecvMsgSize: maxAnswer, // else 2 GiB
+			MaxUnaryRetries:    2,         // the second after a token ran out
+			Context:            life, Logger: zap.NewNop(),
 			DialOptions: []grpc.DialOption{
 				grpc.WithConnectParams(grpc.ConnectParams{ // gRPC's own back-off grows to two minutes
 					Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 					MinConnectTimeout: dialTimeout,
 				}),
 				grpc.WithChainUnaryInterceptor(failFast),
+				grpc.WithMaxHeaderListSize(maxHeader),
 			},
 		},
 		prefix:  strings.TrimSuffix(config.Prefix, "/") + "/breakers/",

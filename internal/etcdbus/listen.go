@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/internal/buswire"
+	"github.com/weirproxy/weir/internal/nopanic"
 )
 
 const (
@@ -77,7 +78,7 @@ func (l *listener) session(ctx context.Context, ready func()) error {
 	defer w.end()
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	for missed := 0; ; {
+	for missed, created := 0, false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -86,7 +87,10 @@ func (l *listener) session(ctx context.Context, ready func()) error {
 		case r := <-w.words:
 			missed = 0
 			if r.Created {
+				created = true
 				ready()
+			} else if !created && !r.Canceled && r.CompactRevision == 0 {
+				return errAnswer
 			}
 			if err := l.events(ctx, r); err != nil {
 				return err
@@ -114,7 +118,10 @@ func (l *listener) standing(ctx context.Context, c *clientv3.Client) (revision i
 			return 0, err
 		}
 		if revision == 0 {
-			revision = answer.Header.Revision
+			revision = answer.Header.GetRevision()
+		}
+		if last := len(answer.Kvs) - 1; revision <= 0 || last >= page || last >= 0 && string(answer.Kvs[last].Key) < from {
+			return 0, errAnswer
 		}
 		for _, kv := range answer.Kvs {
 			l.take(ctx, kv, l.left(ctx, c, left, kv.Lease), true)
@@ -155,7 +162,11 @@ func (l *listener) events(ctx context.Context, r *pb.WatchResponse) error {
 	}
 	for _, e := range r.Events {
 		if e.Type == mvccpb.Event_DELETE {
-			delete(l.last, string(e.Kv.Key))
+			delete(l.last, string(e.GetKv().GetKey()))
+			continue
+		}
+		if e.Kv == nil {
+			l.bus.count.garbage.Add(1)
 			continue
 		}
 		l.take(ctx, e.Kv, breaker.MaxTTL, false)
@@ -179,7 +190,12 @@ func (l *listener) take(ctx context.Context, kv *mvccpb.KeyValue, left time.Dura
 		return
 	}
 	now := time.Now()
-	if old, ok := l.last[string(kv.Key)]; ok && now.Before(old.over) && (o.Seq < old.seq || o.Seq == old.seq && !again) {
+	old, known := l.last[string(kv.Key)]
+	switch {
+	case known && now.Before(old.over) && (o.Seq < old.seq || o.Seq == old.seq && !again):
+		return
+	case !known && len(l.last) >= maxKeys:
+		l.bus.count.garbage.Add(1)
 		return
 	}
 	o.TTL = min(o.TTL, left)
@@ -234,7 +250,8 @@ func (l *listener) watch(ctx context.Context, c *clientv3.Client, revision int64
 	return w, nil
 }
 
-func (w *watch) read(ctx context.Context) error {
+func (w *watch) read(ctx context.Context) (err error) {
+	defer nopanic.Catch(&err)
 	for {
 		r, err := w.stream.Recv()
 		if err != nil {

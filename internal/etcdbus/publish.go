@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/internal/buswire"
+	"github.com/weirproxy/weir/internal/nopanic"
 )
 
 // lease is one that words of one TTL are put on.
@@ -33,6 +34,8 @@ const (
 	swaps     = 8  // attempts at one key while others write it
 	batch     = 64 // words put back by one transaction; etcd takes 128
 )
+
+var errAnswer = errors.New("an answer has an unknown form")
 
 // Publish implements breaker.Bus. It returns after two seconds at most.
 func (b *Bus) Publish(ctx context.Context, o breaker.Opinion) error {
@@ -62,6 +65,7 @@ func (b *Bus) Publish(ctx context.Context, o breaker.Opinion) error {
 }
 
 func (b *Bus) publish(ctx context.Context, o breaker.Opinion, word string) (newer bool, err error) {
+	defer nopanic.Catch(&err)
 	c, err := b.connect(ctx)
 	if err != nil {
 		return false, err
@@ -152,11 +156,14 @@ func (b *Bus) swap(ctx context.Context, c *clientv3.Client, o breaker.Opinion, w
 		if done.Succeeded {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.own[key] = standing{word, o.Seq, done.Header.Revision, now.Add(o.TTL), on}
+			b.own[key] = standing{word, o.Seq, done.Header.GetRevision(), now.Add(o.TTL), on}
 			return true, nil
 		}
 		revision = 0
-		for _, kv := range done.Responses[0].GetResponseRange().Kvs {
+		if len(done.Responses) != 1 {
+			return false, errAnswer
+		}
+		for _, kv := range done.Responses[0].GetResponseRange().GetKvs() {
 			revision = kv.ModRevision
 			old, err := buswire.Decode(kv.Value)
 			if err == nil && kv.Lease != 0 && b.key(old.Key()) == key && old.Seq >= o.Seq {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/internal/buswire"
+	"github.com/weirproxy/weir/internal/nopanic"
 	"github.com/weirproxy/weir/internal/redisclient"
 )
 
@@ -233,7 +234,8 @@ func (l *listener) subscribe(ctx context.Context) (*bell, error) {
 }
 
 // listen rings until the connection is broken or silent.
-func (b *bell) listen(ctx context.Context, sub *redis.PubSub) error {
+func (b *bell) listen(ctx context.Context, sub *redis.PubSub) (err error) {
+	defer nopanic.Catch(&err)
 	for asked := false; ; {
 		_, err := sub.ReceiveTimeout(ctx, listenFor)
 		var silent interface{ Timeout() bool }

@@ -65,7 +65,12 @@ func (l *listener) take(ctx context.Context, now int64, name, text string, again
 	name = field(o.Key())
 	// By the server's clock, as its script decides: an older word counts once
 	// the newer one is over.
-	if old, ok := l.last[name]; ok && r.over-millis(o.TTL) < old.over && (r.seq < old.seq || r.seq == old.seq && !again) {
+	old, known := l.last[name]
+	switch {
+	case known && r.over-millis(o.TTL) < old.over && (r.seq < old.seq || r.seq == old.seq && !again):
+		return
+	case !known && len(l.last) >= 2*maxWords:
+		l.bus.count.garbage.Add(1)
 		return
 	}
 	l.last[name] = r

@@ -57,7 +57,7 @@ func Dial(c policy.Redis) (*Client, error) {
 	}
 	longest := max(DialTimeout, c.Timeout)
 	life, end := context.WithCancel(context.Background())
-	return &Client{end: end, UniversalClient: redis.NewUniversalClient(&redis.UniversalOptions{
+	return &Client{end: end, UniversalClient: newClient(&redis.UniversalOptions{
 		Addrs:                 c.Addresses,
 		MasterName:            c.Master,
 		DB:                    c.DB,
@@ -103,14 +103,23 @@ func (c *Client) Close() error {
 // longer than the client lives.
 func dialer(life context.Context, secure *tls.Config) func(context.Context, string, string) (net.Conn, error) {
 	plain := &net.Dialer{KeepAlive: 30 * time.Second}
+	guards := newKeeper()
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(life, cancel)()
-		if secure == nil {
-			return plain.DialContext(ctx, network, addr)
+		dial := plain.DialContext
+		if secure != nil {
+			dial = (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext
 		}
-		return (&tls.Dialer{NetDialer: plain, Config: secure}).DialContext(ctx, network, addr)
+		if err := guards.pause(ctx, addr); err != nil {
+			return nil, err
+		}
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return guards.guard(c, addr), nil
 	}
 }
 

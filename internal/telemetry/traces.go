@@ -12,9 +12,11 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/weirproxy/weir/breaker"
+	"github.com/weirproxy/weir/internal/nopanic"
 	"github.com/weirproxy/weir/policy"
 )
 
@@ -31,13 +33,28 @@ type Tracer struct {
 // exportTimeout bounds one batch to the collector.
 const exportTimeout = 3 * time.Second
 
+// maxCollector bounds what a collector answers: its headers, and what it says
+// of spans that it did not take. In bytes.
+const maxCollector = 64 << 10
+
+// careful is an exporter whose panic is an error: it runs in a goroutine of the
+// SDK.
+type careful struct{ sdktrace.SpanExporter }
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (c careful) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) (err error) {
+	defer nopanic.Catch(&err)
+	return c.SpanExporter.ExportSpans(ctx, spans)
+}
+
 // NewTracer connects to a collector in the background; c nil gives nil.
 func NewTracer(ctx context.Context, c *policy.OTLP, version string) (*Tracer, error) {
 	if c == nil {
 		return nil, nil
 	}
 	opts := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithTimeout(exportTimeout),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false})} // a batch that fails is dropped
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // a batch that fails is dropped
+		otlptracegrpc.WithDialOption(grpc.WithMaxHeaderListSize(maxCollector), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxCollector)))}
 	if c.Insecure {
 		opts = append(opts, otlptracegrpc.WithInsecure())
 	} else {
@@ -55,7 +72,7 @@ func NewTracer(ctx context.Context, c *policy.OTLP, version string) (*Tracer, er
 	if err != nil {
 		return nil, fmt.Errorf("telemetry.otlp: %w", err)
 	}
-	return newTracer(exporter, float64(c.Sample), version), nil
+	return newTracer(careful{exporter}, float64(c.Sample), version), nil
 }
 
 func newTracer(exporter sdktrace.SpanExporter, sample float64, version string) *Tracer {

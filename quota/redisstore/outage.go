@@ -20,7 +20,8 @@ type Reason uint8
 
 // The reasons. All but ReasonError are outages: the store stays away from
 // Redis until a probe succeeds. ReasonError is about one key (a foreign value
-// under our name) and concerns the one decision, except at the start.
+// under our name makes a script fail) and concerns the one decision, except at
+// the start.
 const (
 	ReasonTimeout     Reason = iota // no answer in time
 	ReasonConnection                // refused, reset, closed, unknown host
@@ -32,13 +33,14 @@ const (
 	ReasonBusy                      // BUSY: a script runs too long
 	ReasonOOM                       // OOM, MISCONF: writes are refused
 	ReasonAuth                      // NOAUTH, WRONGPASS, NOPERM, a right denied inside a script
-	ReasonError                     // any other answer
+	ReasonError                     // a script failed
+	ReasonProtocol                  // any other answer: of no form that was asked for
 	reasons
 )
 
 var reasonNames = [reasons]string{
 	"timeout", "connection", "pool", "readonly", "clusterdown", "loading",
-	"masterdown", "busy", "oom", "auth", "error",
+	"masterdown", "busy", "oom", "auth", "error", "protocol",
 }
 
 // String is the metric label.
@@ -75,12 +77,12 @@ func classify(err error) Reason {
 		return ReasonPool
 	case errors.As(err, &denied):
 		return ReasonAuth
+	case errors.Is(err, errReply), errors.Is(err, redis.Nil), errors.Is(err, redisclient.ErrProtocol):
+		return ReasonProtocol
 	case errors.As(err, &answer):
 		return classifyAnswer(answer.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return ReasonTimeout
-	case errors.Is(err, errReply):
-		return ReasonError
 	}
 	return ReasonConnection
 }
@@ -101,7 +103,10 @@ func classifyAnswer(text string) Reason {
 			return w.reason
 		}
 	}
-	return ReasonError
+	if strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "script") {
+		return ReasonError
+	}
+	return ReasonProtocol
 }
 
 // outage is the state of being away from Redis.

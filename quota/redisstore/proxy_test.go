@@ -64,10 +64,16 @@ func (p *proxy) drop() {
 	clear(p.conns)
 }
 
+// point leads new connections to another server.
+func (p *proxy) point(target string) { p.mu.Lock(); p.target = target; p.mu.Unlock() }
+
 func (p *proxy) serve(client net.Conn) {
 	defer client.Close()
 	p.keep(client)
-	server, err := net.Dial("tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := net.Dial("tcp", target)
 	if err != nil {
 		return
 	}

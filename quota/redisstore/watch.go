@@ -107,7 +107,11 @@ func (s *Store) probe(ctx context.Context, c *conn) error {
 	}
 	once, cancelOnce := s.budget(ctx)
 	defer cancelOnce()
-	return c.Set(once, s.key(tag, "p", ""), "", redisclient.ProbeLife).Err()
+	said, err := c.Set(once, s.key(tag, "p", ""), "", redisclient.ProbeLife).Result()
+	if err == nil && said != "OK" {
+		return errReply
+	}
+	return err
 }
 
 // lacking logs, once an outage, which rights the user lacks.
