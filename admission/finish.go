@@ -234,7 +234,7 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 			return true
 		}
 		if v.Probe {
-			l.breaker.Forget(now)
+			l.breaker.Untried(now)
 		}
 	}
 	return false

@@ -23,7 +23,9 @@
 // breakers that opened together do not try again together. Requests meanwhile
 // do not prolong it. Then dice let the first share of the release
 // ladder through as probes, and only probes decide: one that fails opens the
-// breaker again. A step of the ladder lasts ReleaseStep; it is followed by the
+// breaker again. The first request is a probe whatever the dice say, and so is
+// one that comes half the set open time after the latest probe: while requests
+// come, none of two open times is without a probe. A step of the ladder lasts ReleaseStep; it is followed by the
 // next if a probe ended well or none is under way, and without any verdict
 // after six times as long, so that little traffic recovers too and a probe
 // that hangs or got lost holds up nothing for ever. After the last step, and
