@@ -35,7 +35,7 @@
 // Thresholds may follow the load (B4): at twice the usual rate they are twice
 // as high, at most 99 %. Literal, they also sink below the usual rate.
 //
-// A storm of GOAWAYs opens a gRPC breaker before anything fails (PreTrip, B7).
+// A storm of GOAWAYs opens a gRPC breaker before its own ends do (PreTrip, B7).
 // An operator may trip, reset and hold any breaker (hand.go). Tenants (B5, T2)
 // is the bounded set of tenants' breakers. What counts at all is one table
 // (Rules, B6; docs/reasons.md).

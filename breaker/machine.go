@@ -26,6 +26,7 @@ type Breaker struct {
 	stepped  time.Time // start of the step
 	stepGood int       // probes that ended well in this step
 	good     int       // probes that ended well since half-open
+	bad      int       // and that failed
 	out      int       // probes under way
 	due      time.Time // half-open: from then on the next request is a probe, whatever the dice say
 	coolDown time.Duration

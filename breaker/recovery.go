@@ -39,7 +39,7 @@ func (b *Breaker) catchUp(now time.Time) *phase {
 	case now.Before(p.until):
 		return p
 	}
-	b.step, b.stepped, b.stepGood, b.good, b.due = 0, now, 0, 0, now
+	b.step, b.stepped, b.stepGood, b.good, b.bad, b.due = 0, now, 0, 0, 0, now
 	q := &phase{
 		state: HalfOpen, level: p.level, since: now, share: b.share(0),
 		storm: p.storm, seen: p.seen, cause: ByTime,
@@ -126,13 +126,26 @@ func (b *Breaker) recordProbe(now time.Time, failed bool) bool {
 		return p.state != Closed
 	}
 	if failed {
-		b.reopen(now, p, ByProbe, "", figures{requests: b.good + 1, failures: 1})
+		b.failProbe(now, p)
 		return true
 	}
 	b.good++
 	b.stepGood++
 	b.release(now, p)
 	return true
+}
+
+// failProbe takes the word of a probe that failed: it ends the recovery. Where
+// nothing but a storm had opened the breaker, some may fail, as they do of any
+// pool, as long as they are fewer than open a closed one. The caller holds the
+// lock.
+func (b *Breaker) failProbe(now time.Time, p *phase) {
+	b.bad++
+	all := b.good + b.bad
+	if p.storm && float64(b.bad) < float64(b.profile.Load().Soft)*float64(all) {
+		return
+	}
+	b.reopen(now, p, ByProbe, "", figures{requests: all, failures: b.bad})
 }
 
 // reopen ends a recovery: open again at the level of before, for the next

@@ -64,10 +64,36 @@ func (s *street) storm(now time.Time, readings *watch.Readings) {
 	if len(because) == 0 {
 		return
 	}
+	p := &s.o.Policy().Envoy.Watch.GoAway
 	for _, b := range s.o.Desk.Breakers(now) {
 		seen, is := because[b.Cluster]
-		if br := s.o.Desk.Breaker(b.Pool); is && br != nil && b.View.Kind == breaker.GRPC {
-			br.PreTrip(now, seen)
+		br := s.o.Desk.Breaker(b.Pool)
+		if !is || br == nil || b.View.Kind != breaker.GRPC {
+			continue
 		}
+		if !p.Literal && s.proven(now, &b.View, p.Window) {
+			continue
+		}
+		br.PreTrip(now, seen)
 	}
+}
+
+// proven says that a breaker does not hear of a storm: its probes closed it, and
+// since then no window has passed without a storm. So one that goes on, or comes
+// back with the traffic, opens a breaker once; then its own ends decide.
+func (s *street) proven(now time.Time, v *breaker.View, window time.Duration) bool {
+	if v.State != breaker.Closed || v.Cause != breaker.ByProbes {
+		delete(s.proved, v.Name)
+		return false
+	}
+	last := v.Since
+	if at, ok := s.proved[v.Name]; ok && at.After(last) {
+		last = at
+	}
+	if now.Sub(last) >= window {
+		delete(s.proved, v.Name)
+		return false
+	}
+	s.proved[v.Name] = now
+	return true
 }
