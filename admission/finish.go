@@ -91,6 +91,9 @@ func (c *Core) vacate(now time.Time, p *Plan, cost int64) []*Plan {
 // pool itself is failing (B5); not of one that passed by the lane (B1, P8).
 func (c *Core) count(now time.Time, p *Plan, e *End) {
 	failed, counts := e.counted()
+	if c.echo == nil {
+		p.seat.note(now, p, e)
+	}
 	if c.echo == nil && counts {
 		p.strike(now, failed)
 	}

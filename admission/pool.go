@@ -33,6 +33,7 @@ type pool struct {
 	lane    atomic.Int64           // seats that priority may hold past the breaker (P8)
 	laned   atomic.Int64           // held so, or waited for
 	speeds  *speeds
+	losses  losses
 
 	mu     sync.Mutex
 	line   *queue.Line

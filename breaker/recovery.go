@@ -148,6 +148,20 @@ func (b *Breaker) failProbe(now time.Time, p *phase) {
 	b.reopen(now, p, ByProbe, "", figures{requests: all, failures: b.bad})
 }
 
+// Lost counts an end as failed of which that was heard only later: then it was
+// given back, if it was a probe. One that was, in this recovery, decides.
+func (b *Breaker) Lost(now time.Time, probe bool) {
+	if b.phase.Load().state != HalfOpen {
+		b.Record(now, true, false)
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.phase.Load(); probe && p.state == HalfOpen && !p.held(now) {
+		b.failProbe(now, p)
+	}
+}
+
 // reopen ends a recovery: open again at the level of before, for the next
 // longer time (B5). The evidence is still that of the first opening.
 func (b *Breaker) reopen(now time.Time, p *phase, cause Cause, by string, seen figures) {

@@ -80,6 +80,7 @@ type street struct {
 	swept   time.Time            // of the duty clock alone
 	stormy  map[string]bool      // clusters; of the duty storms alone
 	proved  map[string]time.Time // by pool: see proven; likewise
+	lost    map[string]lost      // by cluster; likewise
 	restate atomic.Bool          // pools may have moved to other clusters
 	ending  chan struct{}        // closed by endStreams
 	ended   sync.Once

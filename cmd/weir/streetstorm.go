@@ -11,7 +11,8 @@ import (
 )
 
 // storms is the duty of the watch: what Envoys see goes to the breakers of gRPC
-// pools (B7) and to retry control (B9).
+// pools (B7), calls that broke to those of all pools (B6), and to retry control
+// (B9).
 func (s *street) storms(ctx context.Context) {
 	tick := time.NewTicker(stormEvery)
 	defer tick.Stop()
@@ -23,6 +24,7 @@ func (s *street) storms(ctx context.Context) {
 			s.timeline.add(watchEntry(&events[i]))
 		}
 		s.storm(time.Now(), s.watch.Readings())
+		s.losses(time.Now(), s.watch.Readings())
 		if len(events) > 0 {
 			s.wake()
 		}
@@ -76,6 +78,37 @@ func (s *street) storm(now time.Time, readings *watch.Readings) {
 		}
 		br.PreTrip(now, seen)
 	}
+}
+
+// lost is what a cluster's breakers were told of calls that broke.
+type lost struct {
+	told  int64 // Reading.Lost
+	rest  int64 // of those, of ends that were not known yet
+	since time.Time
+}
+
+// restKept is how long the end of a call may be behind Envoy's count of it.
+const restKept = time.Second
+
+// losses tells the breakers of pools how many calls broke since the last look
+// (B6).
+func (s *street) losses(now time.Time, readings *watch.Readings) {
+	seen := make(map[string]lost, len(s.lost))
+	for _, r := range readings.All() {
+		l := s.lost[r.Cluster]
+		n := r.Lost - l.told
+		if l.told = r.Lost; n > 0 || now.Sub(l.since) >= restKept {
+			l.since = now
+			if n <= 0 {
+				n, l.rest = 0, 0
+			}
+		}
+		if n = max(n, 0) + l.rest; n > 0 {
+			l.rest = s.o.Desk.Lost(now, r.Cluster, n)
+		}
+		seen[r.Cluster] = l
+	}
+	s.lost = seen
 }
 
 // proven says that a breaker does not hear of a storm: its probes closed it, and
