@@ -74,17 +74,17 @@ func (k *cluster) judgeStorm(p *policy.GoAway, t time.Duration, s *scene, r *Rea
 		r.GoAwayShare = s.win.goaways / known
 	}
 	over := r.GoAwaysPerSecond > p.PerSecond+slack
-	there := known - min(s.win.opened, s.win.goaways)
+	told := s.win.goaways / max(known-min(s.win.opened, s.win.goaways), s.win.goaways, 1)
+	many := told >= float64(p.Share)-slack
 	lately, span := k.lately(s)
 	failed := lately.failures()
-	many := s.win.goaways > 0 && s.win.goaways >= float64(p.Share)*there-slack
 	hurt := failed > slack && failed >= max(costEach*lately.goaways, costShare*lately.requests)-slack
 	switch {
 	case over && (p.Literal || hurt && (many || k.storm.on)):
 		text := fmt.Sprintf("%d GOAWAYs in %s, %.1f in the busiest second (limit %g)", r.GoAways, p.Window, r.GoAwaysPerSecond, p.PerSecond)
 		if !p.Literal {
-			text += fmt.Sprintf(", on %.0f connections (limit %.0f%%); %.0f of %.0f calls failed in %ds (limits %.1f%%, and half of %.0f GOAWAYs)",
-				there, 100*p.Share, failed, max(lately.requests, failed), span, 100*costShare, lately.goaways)
+			text += fmt.Sprintf(", on %.0f%% of the connections (limit %.0f%%); %.0f of %.0f calls failed in %ds (limits %.1f%%, and half of %.0f GOAWAYs)",
+				100*told, 100*p.Share, failed, max(lately.requests, failed), span, 100*costShare, lately.goaways)
 		}
 		k.storm.set(true, t, text)
 	case k.storm.on:
