@@ -61,19 +61,19 @@ func (w *waiting) take(second, most int64) (taken int64) {
 }
 
 // note keeps an end that Envoy's count may be of.
-func (l *pool) note(now time.Time, p *Plan, e *End) {
+func (l *pool) note(now time.Time, p *Plan, e *End, late bool) {
 	second := int64(now.Sub(l.base) / time.Second)
 	s := &l.losses
 	switch {
 	case second < 0:
-	case e.Result == ResultUnknown && p.lane == nil:
+	case e.Result == ResultUnknown && p.lane == nil && !late:
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		*s.unknown.at(second)++
 		if p.probe {
 			*s.probes.at(second)++
 		}
-	case e.Result == ResultUnknown, e.Result == ResultNoAnswer && e.Failed: // by the lane: it decides nothing
+	case e.Result == ResultUnknown, e.Result == ResultNoAnswer && e.Failed:
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		*s.told.at(second)++
@@ -105,6 +105,9 @@ func (l *pool) lose(now time.Time, n int64) {
 		l.breaker.Lost(now, probes > 0)
 		probes--
 	}
+	l.mu.Lock()
+	l.meter.lost += uint64(n)
+	l.mu.Unlock()
 	if n > 0 && l.breaker.Peek(now, 0).State != breaker.Closed {
 		if k := l.keeper.Load(); k != nil {
 			k.look()

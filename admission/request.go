@@ -28,6 +28,7 @@ type Request struct {
 	MaxOut   int64     // the caller's own output cap over all choices; 0 = none
 	Fixed    int64     // fixed cost in tokens (kinds JSON, Opaque, GRPC); 0 = estimate
 	Body     int64     // bytes held in Envoy while waiting
+	Timed    bool      // it was received whole, and weir sees its answer begin: the pool's firstByte holds
 	Deadline time.Time // the caller's; zero = none
 }
 
