@@ -136,8 +136,8 @@ func TestFirstByteOfAProbe(t *testing.T) {
 		fail(b, time.Now(), 30)
 		time.Sleep(7 * time.Second)
 		ticket := admit(t, d, timed(e, "probe", true))
-		if !ticket.visit.plan.probe {
-			t.Fatal("no probe")
+		if s := b.View(time.Now()).State; s != breaker.HalfOpen {
+			t.Fatal(s)
 		}
 		time.Sleep(2001 * time.Millisecond)
 		synctest.Wait()
