@@ -107,6 +107,31 @@ func TestProtectPolite(t *testing.T) {
 	})
 }
 
+// TestProtectRollingRestart (B7): all hosts are restarted politely, one after the
+// other, under 300 calls a second: every connection is told within the window, no
+// call fails, and that is no storm.
+func TestProtectRollingRestart(t *testing.T) {
+	envoytest.EachEnvoy(t, func(t *testing.T, b envoytest.Binary) {
+		s := newStreet(t, b, streetSetup{work: 20 * time.Millisecond})
+		before := s.last()
+		load := s.infers(t, 300)
+		s.wait(1500 * time.Millisecond)
+		for _, h := range s.near {
+			h.graceful()
+			h.start()
+			s.wait(1500 * time.Millisecond)
+		}
+		all := load.end()
+		t.Logf("%d calls, %v, by host %v", len(all), tally(all), hostsOf(all))
+		if bad := failures(all); len(bad) > 0 {
+			t.Errorf("%d of %d calls failed, the first: %v %s %s", len(bad), len(all), bad[0].code, bad[0].reason, bad[0].text)
+		}
+		if e, found := s.entry(before, func(e *happened) bool { return e.What == "transition" || e.What == "watch" }); found {
+			t.Errorf("%s: %s", e.What, e.Because)
+		}
+	})
+}
+
 // TestProtectBrokenAnswers (B6): callers that leave in the middle of their
 // answers open no breaker. An engine that resets half of its answers in the
 // middle does: weir sees an end and not whose doing it was, and Envoy counts it.
