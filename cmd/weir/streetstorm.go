@@ -83,7 +83,7 @@ func (s *street) storm(now time.Time, readings *watch.Readings) {
 // lost is what a cluster's breakers were told of calls that broke.
 type lost struct {
 	told  int64 // Reading.Lost
-	rest  int64 // of those, of ends that were not known yet
+	rest  int64 // of the latest, of ends that were not known yet
 	since time.Time
 }
 
@@ -96,15 +96,15 @@ func (s *street) losses(now time.Time, readings *watch.Readings) {
 	seen := make(map[string]lost, len(s.lost))
 	for _, r := range readings.All() {
 		l := s.lost[r.Cluster]
-		n := r.Lost - l.told
-		if l.told = r.Lost; n > 0 || now.Sub(l.since) >= restKept {
-			l.since = now
-			if n <= 0 {
-				n, l.rest = 0, 0
-			}
+		switch n := r.Lost - l.told; {
+		case n > 0:
+			l.rest, l.since = n, now
+		case now.Sub(l.since) >= restKept:
+			l.rest = 0
 		}
-		if n = max(n, 0) + l.rest; n > 0 {
-			l.rest = s.o.Desk.Lost(now, r.Cluster, n)
+		l.told = r.Lost
+		if l.rest > 0 {
+			l.rest = s.o.Desk.Lost(now, r.Cluster, l.rest)
 		}
 		seen[r.Cluster] = l
 	}
