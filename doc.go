@@ -52,6 +52,7 @@
 //	what Envoy has to be told                 examples/envoy/, weir envoy snippet, weir envoy cluster
 //	when a breaker opens, who believes whom   breaker/; /debug/breakers, weir breaker list
 //	a storm of GOAWAYs that opens it (B7)     seen in envoy/watch, carried by cmd/weir/streetstorm.go
+//	answers broken off, first bytes too late  admission/losses.go, firstbyte.go (B6)
 //	what Envoys are told while weir runs      envoy/protect, envoy/xds; /debug/envoys, /debug/timeline
 //	who makes breakers' time pass, and wires  cmd/weir/street*.go
 package weir

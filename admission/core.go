@@ -351,8 +351,12 @@ func (c *Core) NextAt(name string) (time.Time, bool) {
 func (p *Plan) giveProbeBack(now time.Time) { p.giveProbeBackTo(cmp.Or(p.seat, p.pool), now) }
 
 func (p *Plan) giveProbeBackTo(l *pool, now time.Time) {
-	if p.probe && l != nil {
+	switch {
+	case !p.probe || l == nil:
+	case l == p.seat:
 		l.breaker.Forget(now)
+	default:
+		l.breaker.Untried(now)
 	}
 	p.probe = false
 }

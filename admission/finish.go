@@ -29,6 +29,7 @@ func (c *Core) advance(now time.Time, l *pool) (decided, overdue []*Plan) {
 func (c *Core) due(now time.Time, l *pool) (gone, overdue []*Plan) {
 	now = l.lock(now)
 	defer l.unlock()
+	l.late(now)
 	exits := append(l.settlePause(now), l.line.Advance(now)...)
 	exits = append(exits, c.tune(now, l)...)
 	for _, chain := range [2]*chain{&l.seated, &l.over} {
@@ -93,6 +94,10 @@ func (c *Core) vacate(now time.Time, p *Plan, cost int64) []*Plan {
 // pool itself is failing (B5); not of one that passed by the lane (B1, P8).
 func (c *Core) count(now time.Time, p *Plan, e *End) {
 	failed, counts := e.counted()
+	late := p.seat.ended(now, p)
+	if c.echo == nil {
+		p.seat.note(now, p, e, late)
+	}
 	if c.echo == nil && counts {
 		p.strike(now, failed)
 	}
@@ -102,8 +107,10 @@ func (c *Core) count(now time.Time, p *Plan, e *End) {
 		return
 	}
 	l := p.seat
-	well := l.well(now)
-	l.breaker.Record(now, failed, p.probe)
+	well := l.well(now) && !late
+	if !late { // else it was counted when it was late
+		l.breaker.Record(now, failed, p.probe)
+	}
 	p.probe = false
 	c.countTenant(now, p, failed, well && l.well(now))
 }
@@ -112,6 +119,7 @@ func (c *Core) count(now time.Time, p *Plan, e *End) {
 func (l *pool) take(now time.Time, p *Plan, w *queue.Waiter) {
 	p.seat, p.held, p.since = l, w, now
 	l.tuned.enter(p)
+	l.await(now, p)
 	l.running.Add(1)
 	l.seated.push(p)
 }
@@ -236,7 +244,7 @@ func (c *Core) goDown(now time.Time, p *Plan) bool {
 			return true
 		}
 		if v.Probe {
-			l.breaker.Forget(now)
+			l.breaker.Untried(now)
 		}
 	}
 	return false
@@ -328,6 +336,7 @@ func (p *Plan) sit(now time.Time, l *pool, tier string) {
 	}
 	p.seat, p.held, p.since, p.over = l, w, now, true
 	l.tuned.enter(p)
+	l.await(now, p)
 	l.running.Add(1)
 	l.over.push(p)
 }

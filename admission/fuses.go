@@ -159,8 +159,12 @@ func (c *Core) countTenant(now time.Time, p *Plan, failed, well bool) {
 
 // giveTrialBack tells the tenant's breaker that this probe brings no verdict.
 func (p *Plan) giveTrialBack(now time.Time) {
-	if p.trial != nil {
-		p.trial.Forget(now, p.Request.Identity.Tenant)
-		p.trial = nil
+	switch name := p.Request.tenant(); {
+	case p.trial == nil:
+	case p.seat != nil:
+		p.trial.Forget(now, name)
+	default:
+		p.trial.Untried(now, name)
 	}
+	p.trial = nil
 }

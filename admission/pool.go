@@ -33,6 +33,7 @@ type pool struct {
 	lane    atomic.Int64           // seats that priority may hold past the breaker (P8)
 	laned   atomic.Int64           // held so, or waited for
 	speeds  *speeds
+	losses  losses
 
 	mu     sync.Mutex
 	line   *queue.Line
@@ -44,6 +45,7 @@ type pool struct {
 	over   chain     // running without a seat
 	meter  meter
 	tuned  tuned
+	begins begins // those whose answer is to begin
 
 	diceMu sync.Mutex
 	rng    *rand.Rand
@@ -115,6 +117,9 @@ func (l *pool) unlock() {
 		}
 	}
 	next = min(next, l.nextTune())
+	if at, ok := l.begins.next(); ok {
+		next = min(next, at.Sub(l.base))
+	}
 	if l.gone && l.empty() {
 		next = 0 // its keeper may go
 	}
@@ -194,6 +199,8 @@ type meter struct {
 	degraded uint64 // entered here from a higher precision
 	expired  [policy.NumClasses]uint64
 	overdue  uint64
+	late     uint64 // answers that began too late, or not
+	lost     uint64 // answers that their host broke off
 }
 
 type cell struct {

@@ -33,6 +33,7 @@ type Request struct {
 	MinOut   int64     // what the caller has the model generate at least, over all choices
 	Fixed    int64     // fixed cost in tokens (kinds JSON, Opaque, GRPC); 0 = estimate
 	Body     int64     // bytes held in Envoy while waiting
+	Timed    bool      // it was received whole, and weir sees its answer begin: the pool's firstByte holds
 	Deadline time.Time // the caller's; zero = none
 }
 

@@ -63,6 +63,8 @@ type PoolStats struct {
 	Degraded uint64                    // taken in from a higher precision at expiry
 	Expired  [policy.NumClasses]uint64 // waits that ended without a seat here
 	Overdue  uint64                    // seats taken back at maxHold
+	NoBegin  uint64                    // answers that began later than firstByte, or not (B6)
+	Lost     uint64                    // answers that their host broke off, by Envoy's count (B6)
 }
 
 // Tier is a picture of a tier's share of a pool's seats. Where no tier has one,
@@ -128,6 +130,7 @@ func (l *pool) stats(now time.Time) PoolStats {
 		s.Tiers = append(s.Tiers, Tier{Part: g})
 	}
 	s.Ended, s.Degraded, s.Expired, s.Overdue = m.ended, m.degraded, m.expired, m.overdue
+	s.NoBegin, s.Lost = m.late, m.lost
 	return s
 }
 

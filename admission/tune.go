@@ -137,11 +137,12 @@ func (t *tuned) show(s *PoolStats) {
 // stream begin when they end, which says nothing about load.
 func (c *Core) First(now time.Time, p *Plan) {
 	l := p.seat
-	if l == nil || !p.Request.Stream {
+	if l == nil || !p.Request.Stream && p.begins.by.IsZero() {
 		return
 	}
 	now = l.lock(now)
 	defer l.unlock()
+	l.begun(now, p)
 	if l.tuned.begun(p) {
 		l.tuned.began++
 		l.tuned.tuner.First(now, now.Sub(p.since))

@@ -23,7 +23,9 @@
 // breakers that opened together do not try again together. Requests meanwhile
 // do not prolong it. Then dice let the first share of the release
 // ladder through as probes, and only probes decide: one that fails opens the
-// breaker again. A step of the ladder lasts ReleaseStep; it is followed by the
+// breaker again. The first request is a probe whatever the dice say, and so is
+// one that comes half the set open time after the latest probe: while requests
+// come, none of two open times is without a probe. A step of the ladder lasts ReleaseStep; it is followed by the
 // next if a probe ended well or none is under way, and without any verdict
 // after six times as long, so that little traffic recovers too and a probe
 // that hangs or got lost holds up nothing for ever. After the last step, and
@@ -33,7 +35,7 @@
 // Thresholds may follow the load (B4): at twice the usual rate they are twice
 // as high, at most 99 %. Literal, they also sink below the usual rate.
 //
-// A storm of GOAWAYs opens a gRPC breaker before anything fails (PreTrip, B7).
+// A storm of GOAWAYs opens a gRPC breaker before its own ends do (PreTrip, B7).
 // An operator may trip, reset and hold any breaker (hand.go). Tenants (B5, T2)
 // is the bounded set of tenants' breakers. What counts at all is one table
 // (Rules, B6; docs/reasons.md).

@@ -90,13 +90,14 @@ func (b *Breaker) Hold(now, until time.Time, by string) bool {
 	return true
 }
 
-// PreTrip opens a gRPC breaker hard before anything has failed, because a
+// PreTrip opens a gRPC breaker hard before its own ends ask for it, because a
 // storm of GOAWAYs was seen (B7), and keeps it open: call it again and again
 // while the storm lasts. It stays open for 1 s after the last call, jitter on
 // top, or for what is left of the open time that it had anyway. Then it
 // recovers by B2, in steps of a fifth of their length where nothing but the
-// storm had opened it: so it is closed within 10 s of the storm. Once recovery
-// has begun its probes decide; calls then change nothing. True if the breaker
+// storm had opened it: so it is closed within 10 s of the storm. Then a probe
+// that fails is borne as long as fewer fail than the soft level's share. Once
+// recovery has begun its probes decide; calls then change nothing. True if the breaker
 // is open by it. Other kinds, and one that is held or switched off, do not
 // hear it.
 func (b *Breaker) PreTrip(now time.Time, seen string) bool {

@@ -26,7 +26,9 @@ type Breaker struct {
 	stepped  time.Time // start of the step
 	stepGood int       // probes that ended well in this step
 	good     int       // probes that ended well since half-open
+	bad      int       // and that failed
 	out      int       // probes under way
+	due      time.Time // half-open: from then on the next request is a probe, whatever the dice say
 	coolDown time.Duration
 	retired  bool // dropped by its set: opens no more
 }
@@ -106,8 +108,9 @@ func (b *Breaker) Allow(now time.Time, class policy.Class) Verdict {
 	case Closed:
 		return Verdict{}
 	case HalfOpen:
-		if b.rng.Float64() < p.share {
+		if b.rng.Float64() < p.share || !now.Before(b.due) && !p.held(now) {
 			b.out++
+			b.due = now.Add(b.profile.Load().cool.First / 2)
 			return Verdict{Probe: true, State: HalfOpen}
 		}
 		return p.shed(class, b.stepLeft(now, p))

@@ -7,6 +7,8 @@ const (
 	goodProbes = 3   // to close, in all
 	patience   = 6   // step lengths after which a step ends without a verdict
 	stormSteps = 5   // B7: so many times shorter are the steps after a storm
+
+	untriedPause = 10 * time.Millisecond
 )
 
 // Advance makes the transitions that time alone brings, for who watches the
@@ -37,7 +39,7 @@ func (b *Breaker) catchUp(now time.Time) *phase {
 	case now.Before(p.until):
 		return p
 	}
-	b.step, b.stepped, b.stepGood, b.good = 0, now, 0, 0
+	b.step, b.stepped, b.stepGood, b.good, b.bad, b.due = 0, now, 0, 0, 0, now
 	q := &phase{
 		state: HalfOpen, level: p.level, since: now, share: b.share(0),
 		storm: p.storm, seen: p.seen, cause: ByTime,
@@ -49,8 +51,8 @@ func (b *Breaker) catchUp(now time.Time) *phase {
 // release goes up the ladder of a half-open breaker as far as time and probes
 // allow: one step a call, so that a quiet time does not jump to the top.
 func (b *Breaker) release(now time.Time, p *phase) *phase {
-	if now.Before(b.stepped) {
-		b.stepped = now
+	if now.Before(b.stepped) { // the clock went back
+		b.stepped, b.due = now, now
 	}
 	length, lasted := b.stepLength(p), now.Sub(b.stepped)
 	judged := b.stepGood > 0 || b.out == 0 || lasted >= patience*length
@@ -124,13 +126,40 @@ func (b *Breaker) recordProbe(now time.Time, failed bool) bool {
 		return p.state != Closed
 	}
 	if failed {
-		b.reopen(now, p, ByProbe, "", figures{requests: b.good + 1, failures: 1})
+		b.failProbe(now, p)
 		return true
 	}
 	b.good++
 	b.stepGood++
 	b.release(now, p)
 	return true
+}
+
+// failProbe takes the word of a probe that failed: it ends the recovery. Where
+// nothing but a storm had opened the breaker, some may fail, as they do of any
+// pool, as long as they are fewer than open a closed one. The caller holds the
+// lock.
+func (b *Breaker) failProbe(now time.Time, p *phase) {
+	b.bad++
+	all := b.good + b.bad
+	if p.storm && float64(b.bad) < float64(b.profile.Load().Soft)*float64(all) {
+		return
+	}
+	b.reopen(now, p, ByProbe, "", figures{requests: all, failures: b.bad})
+}
+
+// Lost counts an end as failed of which that was heard only later: then it was
+// given back, if it was a probe. One that was, in this recovery, decides.
+func (b *Breaker) Lost(now time.Time, probe bool) {
+	if b.phase.Load().state != HalfOpen {
+		b.Record(now, true, false)
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.phase.Load(); probe && p.state == HalfOpen && !p.held(now) {
+		b.failProbe(now, p)
+	}
 }
 
 // reopen ends a recovery: open again at the level of before, for the next
@@ -140,7 +169,19 @@ func (b *Breaker) reopen(now time.Time, p *phase, cause Cause, by string, seen f
 	b.open(now, &phase{level: p.level, seen: p.seen, cause: cause, by: by}, b.coolDown, seen)
 }
 
-// Forget gives a probe back without a verdict.
+// Untried gives back a probe that never ran: refused elsewhere, or gone while it
+// waited. The next request takes its place, a moment later, so that those who
+// are refused anyway keep nobody from trying.
+func (b *Breaker) Untried(now time.Time) {
+	b.Forget(now)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if next := now.Add(untriedPause); next.Before(b.due) {
+		b.due = next
+	}
+}
+
+// Forget gives a probe back that ran and brought no verdict.
 func (b *Breaker) Forget(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -138,3 +138,32 @@ func TestStormAndOutage(t *testing.T) {
 		t.Error("heard while held")
 	}
 }
+
+// After a storm a pool of which a few calls in a hundred fail, as of any, is
+// closed again; one of which many fail is not.
+func TestStormRecoveryBearsAFewFailures(t *testing.T) {
+	recovers := func(seed uint64, each int) bool {
+		b := New("pool", GRPC, defaults(), nil, dice(seed))
+		b.PreTrip(at(0), "storm")
+		probes := 0
+		for d := time.Duration(0); d < 10*sec; d += 5 * ms {
+			v := b.Allow(at(d), policy.Batch)
+			if v.State == Closed {
+				return true
+			}
+			if v.Probe {
+				probes++
+				b.Record(at(d), probes%each == each-1, true)
+			}
+		}
+		return false
+	}
+	for seed := range uint64(20) {
+		if !recovers(seed, 50) || !recovers(seed, 10) {
+			t.Errorf("seed %d: not closed though nine of ten calls succeed", seed)
+		}
+		if recovers(seed, 2) {
+			t.Errorf("seed %d: closed though half of the calls fail", seed)
+		}
+	}
+}

@@ -171,7 +171,14 @@ func (t *Tenants) Record(now time.Time, name string, failed, probe, healthy bool
 	e.Breaker.Record(now, failed, probe)
 }
 
-// Forget gives a probe back without a verdict.
+// Untried gives back a probe that never ran.
+func (t *Tenants) Untried(now time.Time, name string) {
+	if e := t.find(name); e != nil {
+		e.Breaker.Untried(now)
+	}
+}
+
+// Forget gives a probe back that ran and brought no verdict.
 func (t *Tenants) Forget(now time.Time, name string) {
 	if e := t.find(name); e != nil {
 		e.Breaker.Forget(now)

@@ -38,6 +38,7 @@ type host struct {
 	listener net.Listener
 	plain    *hall
 	ageing   *hall
+	web      *hall
 	running  sync.WaitGroup
 }
 
@@ -47,13 +48,22 @@ const (
 	ages          // GOAWAY after 300 ms, a tenth more or less (grpc-go's MaxConnectionAge)
 	resets        // RST as soon as something is said
 	refuses       // each call gets a GOAWAY with a last stream id below it
+	polite        // GOAWAY with each 20th answer of a connection, which ends it when all calls are answered
+	halves        // likewise, and every other call is reset
+	breaks        // GOAWAY with the first call of a connection, which is reset in the middle of its answer
 )
 
 const connectionAge = 300 * time.Millisecond
 
+// stopper is a server that can end at once, or when its calls are answered.
+type stopper interface {
+	Stop()
+	GracefulStop()
+}
+
 // hall hands accepted connections to a grpc-go server.
 type hall struct {
-	server *grpc.Server
+	server stopper
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
@@ -92,8 +102,9 @@ func (h *host) start() {
 	h.addr, h.listener = l.Addr().String(), l
 	h.plain = h.hall(l)
 	h.ageing = h.hall(l, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: connectionAge, MaxConnectionAgeGrace: 10 * time.Second}))
-	plain, ageing := h.plain, h.ageing
-	h.running.Go(func() { h.accept(l, plain, ageing) })
+	h.web = h.polite(l)
+	plain, ageing, web := h.plain, h.ageing, h.web
+	h.running.Go(func() { h.accept(l, plain, ageing, web) })
 }
 
 func (h *host) hall(l net.Listener, options ...grpc.ServerOption) *hall {
@@ -109,7 +120,7 @@ func (h *host) hall(l net.Listener, options ...grpc.ServerOption) *hall {
 	return out
 }
 
-func (h *host) accept(l net.Listener, plain, ageing *hall) {
+func (h *host) accept(l net.Listener, plain, ageing, web *hall) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -127,6 +138,8 @@ func (h *host) accept(l net.Listener, plain, ageing *hall) {
 		case refuses:
 			h.running.Go(func() { h.refuse(c) })
 			continue
+		case polite, halves, breaks:
+			into = web
 		}
 		select {
 		case into.conns <- c:
@@ -187,12 +200,12 @@ func (h *host) refuse(c net.Conn) {
 }
 
 // stop ends it at once: connections break, the port is closed.
-func (h *host) stop() { h.leave((*grpc.Server).Stop) }
+func (h *host) stop() { h.leave(stopper.Stop) }
 
 // graceful ends it with a GOAWAY; calls under way are answered.
-func (h *host) graceful() { h.leave((*grpc.Server).GracefulStop) }
+func (h *host) graceful() { h.leave(stopper.GracefulStop) }
 
-func (h *host) leave(end func(*grpc.Server)) {
+func (h *host) leave(end func(stopper)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.listener == nil {
@@ -201,7 +214,7 @@ func (h *host) leave(end func(*grpc.Server)) {
 	h.listener.Close()
 	h.listener = nil
 	var both sync.WaitGroup
-	for _, x := range []*hall{h.plain, h.ageing} {
+	for _, x := range []*hall{h.plain, h.ageing, h.web} {
 		both.Go(func() { x.Close(); end(x.server) })
 	}
 	both.Wait()

@@ -39,6 +39,7 @@ type call struct {
 	forged        []string // headers of the caller that go no further
 	parent, state string   // W3C headers to hand on; "" = unchanged
 	bodyJudged    bool
+	bodyless      bool // the headers are all of the request
 	paramsHeld    bool // the body complies with the key's parameter scopes
 	request       *admission.Request
 	edit          edit
@@ -75,6 +76,7 @@ func (k *call) build(model string) *admission.Request {
 		Class: k.standing.class, Colour: k.standing.colour,
 		Priority: k.priority, Attempt: k.attempts, Session: k.session,
 		GRPC: k.grpc, Deadline: k.deadline,
+		Timed: (k.bodyJudged || k.bodyless) && (k.modes == nil || k.modes.response != modeNone),
 	}
 }
 
@@ -95,6 +97,7 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	k.method = m.header.get(":method")
 	k.grpc = isGRPC(m.header.get("content-type"))
 	k.forged = forged(m.header)
+	k.bodyless = m.endOfStream
 	c.trace(m)
 	if f := c.establish(now, m); f != nil {
 		c.refuse(now, requestHeaders, f)

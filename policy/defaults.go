@@ -197,6 +197,8 @@ func Default() *Policy {
 
 const maxHold = 10 * time.Minute
 
+func defaultLearnt() LearntFirstByte { return LearntFirstByte{Factor: 5, Min: 10 * time.Second} }
+
 // Finish makes the look-up tables of a policy that was changed after Default,
 // as tests do, and returns it. Nothing may change it afterwards.
 func (p *Policy) Finish() *Policy {

@@ -7,7 +7,7 @@ import (
 
 // streetNotes: what is protected in name only.
 func streetNotes(p *Policy) []string {
-	notes := clusterNotes(p)
+	notes := append(clusterNotes(p), firstByteNotes(p)...)
 	if p.Server.Replicas > 1 && p.Breaker.Cascade.Bus == BusOff {
 		notes = append(notes, fmt.Sprintf("server.replicas is %d and breaker.cascade.bus is off: each weir learns of an open breaker by itself", p.Server.Replicas))
 	}
@@ -31,6 +31,24 @@ func streetNotes(p *Policy) []string {
 	}
 	if !isLoopback(p.Server.GRPC) && (p.Server.TLS == nil || p.Server.TLS.ClientCA == "") {
 		notes = append(notes, "envoy.xds is served to whoever reaches server.grpc, "+p.Server.GRPC+": set server.tls.clientCA, or use a socket")
+	}
+	return notes
+}
+
+// firstByteNotes: bounds that never come to anything.
+func firstByteNotes(p *Policy) []string {
+	var notes []string
+	for i := range p.Pools {
+		pool := &p.Pools[i]
+		if pool.FirstByte == 0 && pool.Learnt == nil {
+			continue
+		}
+		if pool.Protocol == GRPCProtocol {
+			notes = append(notes, fmt.Sprintf("pool %s: firstByte does not hold for gRPC calls: weir does not see that they were sent whole, and callers who stall would open the breaker", pool.Name))
+		}
+		if pool.FirstByte >= pool.MaxHold {
+			notes = append(notes, fmt.Sprintf("pool %s: firstByte %v comes to nothing: maxHold, %v, takes the seat back before", pool.Name, pool.FirstByte, pool.MaxHold))
+		}
 	}
 	return notes
 }

@@ -97,6 +97,10 @@ func poolTable() codec[Pool] {
 		key("base", func(c *Cost) *float64 { return &c.Base }, number(0.001, 1_000_000)),
 		key("sla", func(c *Cost) *time.Duration { return &c.SLA }, duration(time.Millisecond, time.Hour, false)),
 	)
+	learnt := object(
+		key("factor", func(l *LearntFirstByte) *float64 { return &l.Factor }, number(1.5, 1000)),
+		key("min", func(l *LearntFirstByte) *time.Duration { return &l.Min }, duration(100*time.Millisecond, time.Hour, false)),
+	)
 	engine := object(
 		key("priority", func(p *Pool) *EnginePriority { return &p.Priority },
 			enum(choice[EnginePriority]{"none", NoPriority}, choice[EnginePriority]{"vllm", VLLMPriority})),
@@ -108,6 +112,8 @@ func poolTable() codec[Pool] {
 		group("envoy", cluster),
 		group("seats", seatsTable()).need(),
 		key("maxHold", func(p *Pool) *time.Duration { return &p.MaxHold }, duration(time.Second, 24*time.Hour, false)),
+		key("firstByte", func(p *Pool) *time.Duration { return &p.FirstByte }, maybe(duration(100*time.Millisecond, time.Hour, false), noValue)),
+		key("firstByteLearnt", func(p *Pool) **LearntFirstByte { return &p.Learnt }, pointer(learnt, defaultLearnt)),
 		key("telemetry", func(p *Pool) *[]TelemetrySource { return &p.Telemetry }, maybe(list(sourceTable(), zero[TelemetrySource], 0, 100), emptyList)),
 		key("cost", func(p *Pool) *Cost { return &p.Cost }, cost),
 		key("rate", func(p *Pool) *Ratio { return &p.Rate }, ratio(true)),

@@ -69,6 +69,17 @@ type Pool struct {
 	Rate      Ratio          // V2: what one of its tokens costs in token quotas; default 1
 	Priority  EnginePriority // whether its engine takes a priority in the body
 	Stage     bool           // E4: another weir stands behind this cluster; its refusals travel up
+
+	FirstByte time.Duration    // B6: an answer that has not begun so long after its request has its seat is a failure; 0 = no bound
+	Learnt    *LearntFirstByte // and so is one that is late by what the pool has learnt; nil = off
+}
+
+// LearntFirstByte is a bound for the first byte of an answer (B6) from what a
+// pool has learnt of a model: Factor times as long as such a request usually
+// takes, and at least Min.
+type LearntFirstByte struct {
+	Factor float64       // default 5
+	Min    time.Duration // default 10s
 }
 
 // Adaptive bounds the seats of a pool that follows its engine (Q9). The seats

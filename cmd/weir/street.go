@@ -77,10 +77,12 @@ type street struct {
 	keeper protect.Keeper
 	told   atomic.Pointer[map[string]protect.Settings] // by cluster
 
-	swept   time.Time       // of the duty clock alone
-	stormy  map[string]bool // clusters; of the duty storms alone
-	restate atomic.Bool     // pools may have moved to other clusters
-	ending  chan struct{}   // closed by endStreams
+	swept   time.Time            // of the duty clock alone
+	stormy  map[string]bool      // clusters; of the duty storms alone
+	proved  map[string]time.Time // by pool: see proven; likewise
+	lost    map[string]lost      // by cluster; likewise
+	restate atomic.Bool          // pools may have moved to other clusters
+	ending  chan struct{}        // closed by endStreams
 	ended   sync.Once
 	stop    context.CancelFunc
 	work    sync.WaitGroup
@@ -90,7 +92,7 @@ type street struct {
 // the watch.
 func newStreet(now time.Time, o streetOptions) (*street, error) {
 	p := o.Policy()
-	s := &street{o: o, log: o.Log, kick: make(chan struct{}, 1), ending: make(chan struct{}), stormy: map[string]bool{}}
+	s := &street{o: o, log: o.Log, kick: make(chan struct{}, 1), ending: make(chan struct{}), stormy: map[string]bool{}, proved: map[string]time.Time{}}
 	s.told.Store(&map[string]protect.Settings{})
 	s.points = &points{log: o.Log, changed: s.wake, kept: map[string]*follower{}}
 	if err := s.points.configure(p); err != nil {

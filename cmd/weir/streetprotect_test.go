@@ -27,6 +27,7 @@ func stormReadings(t *testing.T, p *policy.Policy, cluster string) *watch.Readin
 		now = now.Add(time.Second / 2)
 		if i > 40 {
 			row.CloseNotify += 20
+			row.Resets += 20
 			row.Connections += 20
 			row.Destroyed += 20
 		}

@@ -115,7 +115,7 @@ func checkMergeWindow(l *linter) {
 }
 
 // watched are the statistics of a model cluster that weir looks at.
-var watched = []string{"upstream_cx_close_notify", "upstream_cx_active", "upstream_rq_retry", "upstream_rq_rx_reset", "upstream_cx_connect_fail", "membership_healthy"}
+var watched = []string{"upstream_cx_close_notify", "upstream_cx_active", "upstream_rq_retry", "upstream_rq_rx_reset", "upstream_rq_pending_failure_eject", "upstream_cx_destroy_remote_with_active_rq", "upstream_rq_5xx", "upstream_cx_connect_fail", "membership_healthy"}
 
 func checkStats(l *linter) {
 	sink := false

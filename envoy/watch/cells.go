@@ -29,6 +29,7 @@ type counts struct {
 	requests float64
 	errors   float64
 	cut      float64 // connections closed by the host with requests under way
+	lost     float64 // calls that broke, those tried again included
 }
 
 func (c *counts) add(d *counts, share float64) {
@@ -41,7 +42,12 @@ func (c *counts) add(d *counts, share float64) {
 	c.requests += d.requests * share
 	c.errors += d.errors * share
 	c.cut += d.cut * share
+	c.lost += d.lost * share
 }
+
+// failures are calls that failed: those that broke and were not tried again, or
+// those that were answered with 5xx, of which Envoy answers some that broke.
+func (c *counts) failures() float64 { return max(c.lost-c.retries, c.errors, 0) }
 
 // cell is a stretch of a ring with the most live connections seen in it.
 type cell struct {

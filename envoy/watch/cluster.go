@@ -14,6 +14,7 @@ type cluster struct {
 	seconds ring
 	pulses  ring
 
+	lost                 float64 // see Reading.Lost
 	storm, protect, calm mark
 	well                 time.Duration // connections have been back at above since then; < 0: they are not
 	quiet                time.Duration // no sign of sickness since then; < 0: there is one
@@ -130,6 +131,7 @@ func (k *cluster) look(p *policy.Watch, t time.Duration, r *Reading) scene {
 	s.behind = min(ticks(t-last), ticksKept-4*ticksPerSecond)
 	s.win, s.peak = k.seconds.last(s.now, windowSeconds(p.GoAway.Window))
 	s.rates, _ = k.seconds.last(s.now-s.behind, rateSeconds)
+	r.Lost = int64(k.lost)
 	r.Live, r.Normal, r.Share = s.live, s.normal, 1
 	if s.normal > 0 {
 		r.Share = s.known / s.normal

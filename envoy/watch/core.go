@@ -136,6 +136,7 @@ func (c *Core) observe(n *node, row *Counters, at time.Duration) {
 	d := k.since(row)
 	if d != (counts{}) {
 		cluster.put(ticks(k.at), max(ticks(at), ticks(k.at)+1), &d)
+		cluster.lost += max(0, d.lost-d.retries)
 	}
 	gap := max(0, at-k.at)
 	k.take(row, at)

@@ -9,9 +9,12 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// onceEach is how many GOAWAYs for each connection a rolling restart may
-// bring: one, and an eighth for those that were made meanwhile.
-const onceEach = 1.125
+// What GOAWAYs cost at least where they are a storm: so many calls each, and such
+// a share of all calls.
+const (
+	costEach  = 0.5
+	costShare = 0.005
+)
 
 // Signs of sickness (B8), over the seconds of the rates.
 const (
@@ -71,17 +74,22 @@ func (k *cluster) judgeStorm(p *policy.GoAway, t time.Duration, s *scene, r *Rea
 		r.GoAwayShare = s.win.goaways / known
 	}
 	over := r.GoAwaysPerSecond > p.PerSecond+slack
-	many := r.GoAwayShare >= float64(p.Share)-slack && (p.Share < 0.5 || s.win.goaways > onceEach*float64(s.peak))
+	told := s.win.goaways / max(known-min(s.win.opened, s.win.goaways), s.win.goaways, 1)
+	many := told >= float64(p.Share)-slack
+	lately, span := k.lately(s)
+	failed := lately.failures()
+	hurt := failed > slack && failed >= max(costEach*lately.goaways, costShare*lately.requests)-slack
 	switch {
-	case over && (k.storm.on || p.Literal || many):
-		text := fmt.Sprintf("%d GOAWAYs in %s, %.1f in the busiest second (limit %g), %.0f%% of the %.0f connections known in that time",
-			r.GoAways, p.Window, r.GoAwaysPerSecond, p.PerSecond, 100*r.GoAwayShare, known)
+	case over && (p.Literal || hurt && (many || k.storm.on)):
+		text := fmt.Sprintf("%d GOAWAYs in %s, %.1f in the busiest second (limit %g)", r.GoAways, p.Window, r.GoAwaysPerSecond, p.PerSecond)
 		if !p.Literal {
-			text += fmt.Sprintf(" (limit %.0f%%)", 100*p.Share)
+			text += fmt.Sprintf(", on %.0f%% of the connections (limit %.0f%%); %.0f of %.0f calls failed in %ds (limits %.1f%%, and half of %.0f GOAWAYs)",
+				100*told, 100*p.Share, failed, max(lately.requests, failed), span, 100*costShare, lately.goaways)
 		}
 		k.storm.set(true, t, text)
-	case !over && k.storm.on:
-		k.storm.set(false, t, fmt.Sprintf("%.1f GOAWAYs in the busiest of the last %d seconds (limit %g)", r.GoAwaysPerSecond, rateSeconds, p.PerSecond))
+	case k.storm.on:
+		k.storm.set(false, t, fmt.Sprintf("%.1f GOAWAYs in the busiest of the last %d seconds (limit %g), %.0f of %.0f calls failed",
+			r.GoAwaysPerSecond, span, p.PerSecond, failed, max(lately.requests, failed)))
 	}
 }
 
@@ -118,11 +126,18 @@ func since(from *time.Duration, t time.Duration, holds bool) {
 	}
 }
 
+// lately is what happened in the seconds of the rates, and since: so many that
+// the Envoy that was heard longest ago had its say.
+func (k *cluster) lately(s *scene) (sum counts, span int64) {
+	span = rateSeconds + (s.behind+ticksPerSecond-1)/ticksPerSecond
+	sum, _ = k.seconds.last(s.now, span)
+	return sum, span
+}
+
 // signs are what tells a sick cluster from a quiet one.
 func (k *cluster) signs(p *policy.Protect, s *scene, r *Reading) []string {
 	var signs []string
-	span := rateSeconds + (s.behind+ticksPerSecond-1)/ticksPerSecond
-	lately, _ := k.seconds.last(s.now, span)
+	lately, span := k.lately(s)
 	if lately.failed >= 1-slack && lately.failed >= failShare*lately.opened {
 		signs = append(signs, fmt.Sprintf("%.0f of %.0f connects failed in %ds", lately.failed, max(lately.opened, lately.failed), span))
 	}

@@ -28,14 +28,21 @@
 //
 // # Rules
 //
-// Storm (B7): more than goaway.perSecond in the busiest second of the last
-// three, and at least goaway.share of the connections known in goaway.window:
-// those that live plus those that went. A connection that was told and made
-// again is two connections, so a share of one half means that each was told
-// once; as a rolling restart of all hosts does just that, a share of one half
-// or more also needs more GOAWAYs than one for each (and an eighth). It ends
-// when no second of the last three had too many. goaway.literal is the rate
-// alone.
+// Calls that broke (Counters.lost): streams that a host reset, and those whose
+// connection it closed or that never got one; less those that Envoy tried again.
+// Where the caller leaves, Envoy counts upstream_rq_tx_reset, which is not read.
+//
+// Storm (B7): GOAWAYs, many and on most connections, that cost calls. All of
+//
+//   - more than goaway.perSecond in the busiest second of the last three,
+//   - goaway.share or more of the connections of goaway.window were told, those
+//     that were made in place of told ones left out,
+//   - in those three seconds at least one call failed for every two GOAWAYs, and
+//     0.5 % of all calls: they broke, or were answered with 5xx.
+//
+// So hosts that end connections politely, a rolling restart or after so many
+// calls each, are none, however often they do it. It ends when no second of the
+// last three had too many. goaway.literal is the rate alone.
 //
 // Protect (B8): connections below protect.below of normal, and one sign that
 // the cluster is sick rather than quiet: connects fail, requests wait for a
@@ -81,6 +88,7 @@ type Counters struct {
 	ConnectFail       int64 // upstream_cx_connect_fail
 	DestroyActive     int64 // upstream_cx_destroy_remote_with_active_rq
 	Resets            int64 // upstream_rq_rx_reset
+	Ejected           int64 // upstream_rq_pending_failure_eject
 	Requests          int64 // upstream_rq_total
 	Errors            int64 // upstream_rq_5xx
 	Timeouts          int64 // upstream_rq_timeout
@@ -110,6 +118,7 @@ type Reading struct {
 	RequestsPerSecond float64
 	ActiveRequests    int64
 	Pending           int64 // requests that wait for a connection
+	Lost              int64 // calls that broke and were not tried again, since the cluster is watched: it only grows
 	Members, Healthy  int64 // hosts, as the Envoy that knows most of them says; healthy as the one that likes fewest. 0 where their statistics are left out
 
 	Storm   bool   // B7: pre-trips the gRPC breaker

@@ -19,6 +19,7 @@ const (
 	rqPending
 	rqTotal
 	rqReset
+	rqEjected
 	rqErrors
 	rqTimeout
 	rqRetry
@@ -37,7 +38,7 @@ func statNames() [numStats]string {
 		cxCloseNotify: "upstream_cx_close_notify", cxConnectFail: "upstream_cx_connect_fail",
 		cxDestroyActive: "upstream_cx_destroy_remote_with_active_rq",
 		rqActive:        "upstream_rq_active", rqPending: "upstream_rq_pending_active", rqTotal: "upstream_rq_total",
-		rqReset: "upstream_rq_rx_reset", rqErrors: "upstream_rq_5xx", rqTimeout: "upstream_rq_timeout",
+		rqReset: "upstream_rq_rx_reset", rqEjected: "upstream_rq_pending_failure_eject", rqErrors: "upstream_rq_5xx", rqTimeout: "upstream_rq_timeout",
 		rqRetry: "upstream_rq_retry", rqRetryOverflow: "upstream_rq_retry_overflow",
 		rqPendingOverflow: "upstream_rq_pending_overflow", rqActiveOverflow: "upstream_rq_active_overflow",
 		members: "membership_total", healthy: "membership_healthy",
@@ -68,6 +69,8 @@ func statOf(name []byte) stat {
 		return rqTotal
 	case "upstream_rq_rx_reset":
 		return rqReset
+	case "upstream_rq_pending_failure_eject":
+		return rqEjected
 	case "upstream_rq_5xx":
 		return rqErrors
 	case "upstream_rq_timeout":
@@ -179,7 +182,7 @@ func (t *table) end(node string, at time.Time) []Counters {
 			ActiveConnections: v[cxActive], ActiveRequests: v[rqActive], Pending: v[rqPending],
 			Connections: v[cxTotal], Destroyed: v[cxDestroy], CloseNotify: v[cxCloseNotify],
 			ConnectFail: v[cxConnectFail], DestroyActive: v[cxDestroyActive],
-			Resets: v[rqReset], Requests: v[rqTotal], Errors: v[rqErrors], Timeouts: v[rqTimeout],
+			Resets: v[rqReset], Ejected: v[rqEjected], Requests: v[rqTotal], Errors: v[rqErrors], Timeouts: v[rqTimeout],
 			Retries: v[rqRetry], RetryOverflow: v[rqRetryOverflow], Overflow: v[rqPendingOverflow] + v[rqActiveOverflow],
 			Members: v[members], Healthy: v[healthy],
 		})

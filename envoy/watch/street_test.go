@@ -129,5 +129,8 @@ func (e *envoy) close(n int64) { e.Destroyed += n; e.ActiveConnections -= n }
 // goaway tells connections to go; they close at once.
 func (e *envoy) goaway(n int64) { e.CloseNotify += n; e.close(n) }
 
+// breaks tells connections to go and resets a call on each.
+func (e *envoy) breaks(n int64) { e.goaway(n); e.Resets += n; e.Requests += n }
+
 // fail makes connects that fail.
 func (e *envoy) fail(n int64) { e.Connections += n; e.Destroyed += n; e.ConnectFail += n }

@@ -108,6 +108,9 @@ func (k *track) since(now *Counters) counts {
 	d.requests = grown(old.Requests, now.Requests)
 	d.errors = grown(old.Errors, now.Errors)
 	d.cut = grown(old.DestroyActive, now.DestroyActive)
+	// A connection that breaks takes all of its streams with it, each of which
+	// is counted as ejected; of HTTP/1.1 it is counted alone.
+	d.lost = d.resets + max(grown(old.Ejected, now.Ejected), d.cut)
 
 	k.draining = min(max(0, k.draining+int64(d.goaways)-int64(gone)), max(0, now.ActiveConnections))
 	return d
