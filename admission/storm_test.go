@@ -224,7 +224,7 @@ func (s *storm) decide(p *Plan) {
 	}
 	r := p.Request
 	longest := r.Policy.Queue.RetryQueue.Limit + max(r.Policy.Classes[p.Class].MaxWait, 200*time.Millisecond)
-	if d.Waited < 0 || d.Waited > longest || p.waiter.OnExpiry == policy.ExpireReject && d.Waited > p.waiter.MaxWait {
+	if d.Waited < 0 || d.Waited > longest || d.Waited > p.longest { // p.longest: what Envoy was told, whatever the policy has become
 		s.t.Fatalf("%s waited %s: %s", r.ID, d.Waited, d.Reason)
 	}
 	s.decided[p] = true
@@ -327,11 +327,14 @@ func TestStorm(t *testing.T) {
 	t.Log(reasons)
 	for _, r := range []Reason{
 		Admitted, AdmittedLane, DegradedExpiry, DegradedBreaker, QueueFull, QueueSoft, HeldBytes, ExpiredDrop, ExpiredDegrade,
-		ExpiredRetry, RetryFull, NonStreamingFull, Deadline, BreakerOpen, BreakerShed, NoPool, ClientGone, StoreUnavailable,
+		ExpiredRetry, RetryFull, NonStreamingFull, Deadline, BreakerOpen, BreakerShed, ClientGone, StoreUnavailable,
 	} {
 		if reasons[r] == 0 {
 			t.Errorf("nobody was decided as %s", r)
 		}
+	}
+	if n := reasons[NoPool]; n > 0 {
+		t.Errorf("%d were refused with no_pool, while every policy has pools for every model", n)
 	}
 }
 
