@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"reflect"
 	"runtime/debug"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/weirproxy/weir/internal/reload"
 	"github.com/weirproxy/weir/internal/telemetry"
 	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota"
 )
 
 // watch follows the policy file and the key files that the policy in force
@@ -92,12 +94,36 @@ func (h *house) reloaded(r reload.Report) {
 	if r.Err != nil || !r.Changed() {
 		return
 	}
+	h.moveQuotas(r.Old, r.New)
 	h.sayReload(h.desk.Swap(r.New))
 	h.street.configure(r.New)
 	h.explain.Resize(r.New.Telemetry.Explain)
 	h.level.Set(telemetry.Level(r.New.Telemetry.LogLevel))
 	debug.FreeOSMemory() // of the policy before
 }
+
+// moveQuotas lets usage follow the rules of a new policy, and says where it
+// does not.
+func (h *house) moveQuotas(old, next *policy.Policy) {
+	h.moves = h.moves.MovesOf(old, next)
+	if m, ok := h.store.(quota.Mover); ok {
+		m.Move(h.moves)
+	}
+	for i, c := range policy.QuotaChanges(old, next) {
+		if i == mostChanges {
+			h.log.Warn("more quotas changed; weir check --against OLD.yaml lists all")
+			break
+		}
+		level := slog.LevelInfo
+		if c.Anew {
+			level = slog.LevelWarn
+		}
+		h.log.Log(context.Background(), level, "quota changed", "rule", c.Rule, "usage", c.Says)
+	}
+}
+
+// mostChanges is how many changed quotas a reload logs.
+const mostChanges = 20
 
 // sayReload says what a new policy means for those who waited when it came.
 func (h *house) sayReload(r admission.Reload) {

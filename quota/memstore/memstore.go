@@ -45,6 +45,7 @@ type Store struct {
 	seed        maphash.Seed
 	slots       atomic.Int64
 	counters    atomic.Int64
+	moves       atomic.Pointer[quota.Moves] // nil = none
 	shards      [shardCount]shard
 }
 
@@ -171,6 +172,7 @@ func (s *Store) find(picks []pick, set lockSet, tick int64, claims []quota.Claim
 				if cn = s.newCounter(sl, f, c.Limits[j], tick); cn == nil {
 					return nil, quota.ErrFull
 				}
+				s.takeOver(f, cn, c, tick)
 			}
 			picks = append(picks, pick{sl, cn, c, j, c.Amount.Of(c.Limits[j].Unit)})
 		}

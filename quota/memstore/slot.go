@@ -39,6 +39,9 @@ type counter struct {
 	window quota.Window
 	live   int64 // concurrency
 	refs   int   // open reservations that hold a part of it
+
+	heir  *counter // has taken over what it counts; nil = none has
+	moved int64    // tick of that
 }
 
 // hold is what a reservation took from one counter.
@@ -111,11 +114,22 @@ func (c *counter) settle(h hold, tick, final int64) {
 	case c.period == 0:
 		c.live -= h.amount
 	case final < h.amount:
-		c.window.Refund(h.cell, h.amount-final)
+		c.refund(h.cell, h.amount-final)
 	case final > h.amount:
+		for c.heir != nil {
+			c = c.heir
+		}
 		c.window.Add(c.period, tick, final-h.amount)
 	}
-	c.refs--
+	h.counter.refs--
+}
+
+// refund takes n back from a cell, or from where its heir has it.
+func (c *counter) refund(cell, n int64) {
+	for ; c.heir != nil; c = c.heir {
+		cell = quota.Carried(c.heir.period, cell, c.period, c.moved)
+	}
+	c.window.Refund(cell, n)
 }
 
 func (c *counter) idle(tick int64) bool {
