@@ -40,8 +40,8 @@ type counter struct {
 	live   int64 // concurrency
 	refs   int   // open reservations that hold a part of it
 
-	heir  *counter // has taken over what it counts; nil = none has
-	moved int64    // tick of that
+	heirs []*counter // have taken over what it counts; nil = none has
+	moved int64      // tick of that
 }
 
 // hold is what a reservation took from one counter.
@@ -116,20 +116,29 @@ func (c *counter) settle(h hold, tick, final int64) {
 	case final < h.amount:
 		c.refund(h.cell, h.amount-final)
 	case final > h.amount:
-		for c.heir != nil {
-			c = c.heir
-		}
-		c.window.Add(c.period, tick, final-h.amount)
+		c.add(tick, final-h.amount)
 	}
-	h.counter.refs--
+	c.refs--
 }
 
-// refund takes n back from a cell, or from where its heir has it.
+// refund takes n back from a cell, or from where its heirs have it.
 func (c *counter) refund(cell, n int64) {
-	for ; c.heir != nil; c = c.heir {
-		cell = quota.Carried(c.heir.period, cell, c.period, c.moved)
+	for _, h := range c.heirs {
+		h.refund(quota.Carried(h.period, cell, c.period, c.moved), n)
 	}
-	c.window.Refund(cell, n)
+	if c.heirs == nil {
+		c.window.Refund(cell, n)
+	}
+}
+
+// add counts n now, or lets its heirs count it.
+func (c *counter) add(tick, n int64) {
+	for _, h := range c.heirs {
+		h.add(tick, n)
+	}
+	if c.heirs == nil {
+		c.window.Add(c.period, tick, n)
+	}
 }
 
 func (c *counter) idle(tick int64) bool {
