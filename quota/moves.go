@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirproxy/weir/policy"
 )
@@ -84,6 +85,15 @@ func periodsOf(p *policy.Policy) map[MoveKey][]int64 {
 
 // Empty reports that nothing moves.
 func (m Moves) Empty() bool { return len(m.from) == 0 }
+
+// Until is when nothing is left to move, of what was counted until now.
+func (m Moves) Until(now time.Time) time.Time {
+	longest := int64(0)
+	for _, from := range m.from {
+		longest = max(longest, slices.Max(from))
+	}
+	return now.Add(time.Duration(longest+longest/Cells+1) * time.Millisecond)
+}
 
 // From lists the periods from which a claim's limit takes over; nil = none.
 func (m Moves) From(c *Claim, l policy.Limit) []int64 {

@@ -24,13 +24,14 @@ var carryScript = redis.NewScript(windowLua + carryLua)
 // by the old policy after that stays in the old window.
 type moving struct {
 	moves quota.Moves
-	asked sync.Map // by key of the counter
+	until time.Time // when what was counted before is in no window any more
+	asked sync.Map  // by key of the counter
 	n     atomic.Int64
 }
 
 // maxAsked bounds how many counters are remembered as asked about; beyond it
 // they are asked about again.
-const maxAsked = 1 << 20
+const maxAsked = 1 << 17
 
 // Move implements quota.Mover.
 func (s *Store) Move(m quota.Moves) {
@@ -39,7 +40,7 @@ func (s *Store) Move(m quota.Moves) {
 		s.moving.Store(nil)
 		return
 	}
-	s.moving.Store(&moving{moves: m})
+	s.moving.Store(&moving{moves: m, until: m.Until(time.Now()).Add(slack * time.Millisecond)})
 }
 
 // carry lets the counters of a request's claims take over what they are to. On
@@ -47,6 +48,10 @@ func (s *Store) Move(m quota.Moves) {
 func (s *Store) carry(ctx context.Context, now time.Time, groups []group) (failed *group, err error) {
 	m := s.moving.Load()
 	if m == nil {
+		return nil, nil
+	}
+	if time.Now().After(m.until) {
+		s.moving.CompareAndSwap(m, nil)
 		return nil, nil
 	}
 	for i := range groups {
