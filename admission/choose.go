@@ -247,9 +247,8 @@ func unitName(u policy.Unit) string {
 	return "unknown unit"
 }
 
-// refusalReason names a line's refusal in the table. A line that was removed
-// by a new policy drains like one that shuts down.
-func refusalReason(r queue.Refusal, gone bool) Reason {
+// refusalReason names a line's refusal in the table.
+func refusalReason(r queue.Refusal) Reason {
 	switch r {
 	case queue.SoftFull:
 		return QueueSoft
@@ -264,9 +263,6 @@ func refusalReason(r queue.Refusal, gone bool) Reason {
 	case queue.TooLarge:
 		return TooLarge
 	case queue.Draining:
-		if gone {
-			return NoPool
-		}
 		return Draining
 	}
 	return Internal

@@ -142,7 +142,7 @@ func TestNeverUpAfterSwap(t *testing.T) {
 		ranIn(t, c.name, waits, c.pool, c.why)
 	}
 
-	// A pool that the request's own policy did not know serves no model of it.
+	// Who waits is judged by the policy in force, with the pools that it has.
 	p := house(1)
 	core, e := newTestCore(p), effective(t, p)
 	enter(core, start, ask(e, "runs", "acme", policy.Standard))
@@ -150,7 +150,7 @@ func TestNeverUpAfterSwap(t *testing.T) {
 	enter(core, start, ask(e, "below", "acme", policy.Batch))
 	core.Swap(start.Add(100*time.Millisecond), house(1, added(policy.INT8)))
 	core.Advance(start.Add(500*time.Millisecond), "chat-dyn")
-	ranIn(t, "a new pool", waits, "", ExpiredDegrade)
+	ranIn(t, "a new pool", waits, "new", DegradedExpiry)
 }
 
 // V2: what the breaker lowered goes lower at its expiry, never back.

@@ -70,8 +70,13 @@ func (c *Core) newEcho(now time.Time, p *policy.Policy, rng *rand.Rand) *Core {
 // tenant may, which pool, what the breaker says, what it costs, which claims
 // to make. A plan that is Refused needs no store. A plan that is not must go
 // on to Enter or Abandon.
+//
+// What is decided is decided by the policy whose pools these are: a request
+// that was read under another is judged by this one.
 func (c *Core) Plan(now time.Time, r *Request) *Plan {
-	p := &Plan{Request: r, Class: r.Class}
+	f := c.floor.Load()
+	r = f.renew(r)
+	p := &Plan{Request: r, Class: r.Class, floor: f}
 	p.Decision.Policy = r.Policy.ID()
 	if c.draining.Load() {
 		p.refuse(now, Draining, 0, "")
@@ -81,18 +86,11 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 		p.refuse(now, IdentityMissing, 0, "")
 		return p
 	}
-	tier := p.applyTenant(now)
-	if p.refused {
+	m, tier, ok := p.find(now, f)
+	if !ok {
 		return p
 	}
-	p.waiter.Tier = tier
-	f := c.floor.Load()
-	m := f.model(r)
-	if !m.known || !r.Policy.Allows(m.name) {
-		p.refuse(now, ModelUnknown, 0, "model "+quote(r.Model)+" does not exist")
-		return p
-	}
-	p.model = m.name
+	p.longest = r.longest(p.Class)
 	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)
 	if c.askTenant(now, p, f, m) && c.choose(now, p, m) {
 		p.claim(tier)
@@ -100,6 +98,23 @@ func (c *Core) Plan(now time.Time, r *Request) *Plan {
 		c.spareStore(now, p)
 	}
 	return p
+}
+
+// find finds the request's class, tier and model; false: refused.
+func (p *Plan) find(now time.Time, f *floor) (m *modelPools, tier string, ok bool) {
+	r := p.Request
+	tier = p.applyTenant(now)
+	if p.refused {
+		return nil, tier, false
+	}
+	p.waiter.Tier = tier
+	m = f.model(r)
+	if !m.known || !r.Policy.Allows(m.name) {
+		p.refuse(now, ModelUnknown, 0, "model "+quote(r.Model)+" does not exist")
+		return m, tier, false
+	}
+	p.model = m.name
+	return m, tier, true
 }
 
 // spareStore refuses at a full line before the store is asked for a claim
@@ -133,24 +148,29 @@ func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time
 // applyTenant applies the policy's word on the tenant, which wins over the
 // claim, and gives its tier.
 func (p *Plan) applyTenant(now time.Time) (tier string) {
-	r := p.Request
-	tier = r.Identity.Tier
-	p.Class = r.Policy.Cap(p.Class)
+	class, tier, blocked := p.Request.standing()
+	p.Class = class
+	if blocked {
+		p.refuse(now, TenantBlocked, 0, "")
+	}
+	return tier
+}
+
+// standing is what the policy makes of the class and tier that the request
+// comes with.
+func (r *Request) standing() (class policy.Class, tier string, blocked bool) {
+	class, tier = r.Policy.Cap(r.Class), r.Identity.Tier
 	rule := r.Policy.Tenant(r.Identity.Tenant)
 	if rule == nil {
-		return tier
-	}
-	if rule.Block {
-		p.refuse(now, TenantBlocked, 0, "")
-		return tier
+		return class, tier, false
 	}
 	if rule.Class != nil {
-		p.Class = p.Class.Lower(*rule.Class)
+		class = class.Lower(*rule.Class)
 	}
 	if rule.Tier != "" {
 		tier = rule.Tier
 	}
-	return tier
+	return class, tier, rule.Block
 }
 
 // claim lists what the request asks of the ledger (T7, T8), at the rate of the
@@ -180,6 +200,14 @@ func (c *Core) Enter(now time.Time, p *Plan, v quota.Verdict) Outcome {
 	}
 	bounds := c.bounds(now, p)
 	outcome, reason, hint := c.offer(now, p, bounds)
+	for outcome == astray {
+		if !c.reconsider(now, p) {
+			return Refused
+		}
+		p.longest = p.Request.longest(p.Class)
+		bounds = c.bounds(now, p)
+		outcome, reason, hint = c.offer(now, p, bounds)
+	}
 	switch outcome {
 	case Refused:
 		return c.turnAway(now, p, reason, hint, bounds.Length)
@@ -189,12 +217,20 @@ func (c *Core) Enter(now time.Time, p *Plan, v quota.Verdict) Outcome {
 	return outcome
 }
 
+// astray is what becomes of a plan whose pool was chosen by a policy that has
+// been replaced meanwhile: the pool is to be chosen again.
+const astray Outcome = 255
+
 // offer brings the plan before its line. A plan that is InTheLine is not to
 // be touched any more.
 func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, time.Duration) {
 	l := p.pool
+	p.where.Store(l)
 	now = l.lock(now)
 	defer l.unlock()
+	if p.floor.number < l.swapped {
+		return astray, 0, 0
+	}
 	offered := l.line.Offer(now, &p.waiter, b)
 	switch {
 	case offered.Refusal != queue.Taken:
@@ -220,7 +256,7 @@ func (c *Core) offer(now time.Time, p *Plan, b queue.Bounds) (Outcome, Reason, t
 // turnedAway names a refusal of the line and counts it for demand; in P7 no
 // room to wait is no seat in time. The lock is held.
 func (l *pool) turnedAway(now time.Time, p *Plan, refusal queue.Refusal) Reason {
-	r := refusalReason(refusal, l.gone)
+	r := refusalReason(refusal)
 	if r == QueueFull && p.waiter.OnExpiry == policy.ExpireReject {
 		r = NonStreamingFull
 	}
@@ -266,20 +302,22 @@ func (c *Core) left(p *Plan) {
 // ClientGone. False means that another call has decided it, or is about to
 // hand it back.
 func (c *Core) Cancel(now time.Time, p *Plan) bool {
-	if p.pool == nil {
-		return false
+	p.left.Store(true) // Swap, which may be moving it, looks when it has
+	for l := p.where.Load(); l != nil; {
+		if waited, ok := c.takeOut(now, l, p); ok {
+			p.Decision.Waited = waited
+			c.Abandon(now, p, ClientGone)
+			return true
+		}
+		was := l
+		if l = p.where.Load(); l == was {
+			break
+		}
 	}
-	waited, ok := c.takeOut(now, p)
-	if !ok {
-		return false
-	}
-	p.Decision.Waited = waited
-	c.Abandon(now, p, ClientGone)
-	return true
+	return false
 }
 
-func (c *Core) takeOut(now time.Time, p *Plan) (waited time.Duration, ok bool) {
-	l := p.pool
+func (c *Core) takeOut(now time.Time, l *pool, p *Plan) (waited time.Duration, ok bool) {
 	now = l.lock(now)
 	defer l.unlock()
 	if waited, ok = l.line.Cancel(now, &p.waiter); ok {

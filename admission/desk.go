@@ -145,7 +145,7 @@ func (d *Desk) enforce(ctx context.Context, now time.Time, v *Visit) {
 		now = at
 	}
 	if outcome == InTheLine {
-		p.pool.wake()
+		p.where.Load().wake()
 		return
 	}
 	v.decide(now)

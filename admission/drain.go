@@ -25,24 +25,26 @@ func (d *Desk) Drain(ctx context.Context) int {
 	return int(d.tickets.count.Load())
 }
 
-// Swap takes a new policy: pools, seats and rules change at once.
-func (d *Desk) Swap(p *policy.Policy) {
+// Swap takes a new policy: pools, seats and rules change at once. It says what
+// became of those who waited.
+func (d *Desk) Swap(p *policy.Policy) Reload {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return
+		return Reload{}
 	}
 	now := time.Now()
 	before := [2]*floor{d.core.floor.Load(), d.shadow.floor.Load()}
 	d.mirror.Store(hasShadow(p))
-	decided := d.core.Swap(now, p)
+	decided, done := d.core.swap(now, p)
 	ghosts := d.shadow.Swap(now, p)
 	d.keepAll()
 	d.deliver(now, decided)
 	d.deliver(now, ghosts)
-	for _, f := range before { // keepers of pools that are gone, and of new shapes
+	for _, f := range append(before[:], d.core.floor.Load(), d.shadow.floor.Load()) { // keepers of pools that are gone, and of new shapes
 		for _, l := range f.order {
 			l.keeper.Load().look()
 		}
 	}
+	return done
 }

@@ -183,9 +183,6 @@ func (p *Plan) expire(now time.Time, l *pool, x *queue.Exit) {
 		p.lapse.hint = p.spread(v.RetryAfter)
 	}
 	switch {
-	case x.Drained && l.gone:
-		p.lapse.reason = NoPool
-		return
 	case x.Drained:
 		p.lapse.reason = Draining
 		return
@@ -290,14 +287,15 @@ func (l *pool) noteRefusal(now time.Time, p *Plan) {
 // seat is taken where there is one, and where there is none the request runs
 // over and takes the next seat that nobody waits for. No claims.
 func (c *Core) Pass(now time.Time, r *Request, reason Reason) *Plan {
-	p := &Plan{Request: r, Class: r.Class}
+	f := c.floor.Load()
+	r = f.renew(r)
+	p := &Plan{Request: r, Class: r.Class, floor: f}
 	p.Decision.Policy = r.Policy.ID()
 	tier := ""
 	if r.Identity != nil {
 		tier = p.applyTenant(now)
 		p.refused = false
 	}
-	f := c.floor.Load()
 	m := f.model(r)
 	p.model = m.name
 	p.Input, p.Output = c.estimates.Predict(r, m.maxOutput)

@@ -15,6 +15,7 @@ import (
 // no lock.
 type floor struct {
 	policy *policy.Policy
+	number uint64 // of the policies that the core has had
 	pools  map[string]*pool
 	order  []*pool // in file order
 
@@ -72,6 +73,17 @@ func (f *floor) resolve(p *policy.Policy, name string) *modelPools {
 	if found == nil {
 		return &modelPools{}
 	}
+	out := f.serve(found)
+	if len(out.pools) == 0 && p != f.policy { // of a policy that was replaced: its pools may have other names now
+		if now := f.resolve(f.policy, found.Name); len(now.pools) > 0 {
+			return now
+		}
+	}
+	return out
+}
+
+// serve lists the pools of a model.
+func (f *floor) serve(found *policy.Model) *modelPools {
 	out := &modelPools{known: true, name: found.Name, maxOutput: found.MaxOutput}
 	for _, n := range found.Pools {
 		if l := f.pools[n]; l != nil {

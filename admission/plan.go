@@ -35,11 +35,15 @@ type Plan struct {
 	Owner    any          // the shell's; not looked at
 
 	refused bool
-	want    int    // rank of the variant that it wants
-	rank    int    // of the variant that was chosen: it never runs above
-	session uint64 // 0 = none
-	pool    *pool  // chosen: where it waits
-	seat    *pool  // where it runs
+	floor   *floor               // by which its pool was chosen
+	longest time.Duration        // that its caller was told it may be held
+	where   atomic.Pointer[pool] // in whose line it waits, or did last; set before the line may have it
+	left    atomic.Bool          // its caller is gone
+	want    int                  // rank of the variant that it wants
+	rank    int                  // of the variant that was chosen: it never runs above
+	session uint64               // 0 = none
+	pool    *pool                // chosen: where it waits
+	seat    *pool                // where it runs
 	held    *queue.Waiter
 	waiter  queue.Waiter
 	probe   bool             // its breaker waits for this end (B2)

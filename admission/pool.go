@@ -35,17 +35,18 @@ type pool struct {
 	speeds  *speeds
 	losses  losses
 
-	mu     sync.Mutex
-	line   *queue.Line
-	last   time.Time // now never goes back for the line
-	paused bool      // retry queue closed: the breaker is not closed
-	gone   bool      // removed from the policy
-	closed bool      // gone, and nobody is left: it does not come back
-	seated chain     // by grant: the head is the first to reach maxHold
-	over   chain     // running without a seat
-	meter  meter
-	tuned  tuned
-	begins begins // those whose answer is to begin
+	mu      sync.Mutex
+	line    *queue.Line
+	last    time.Time // now never goes back for the line
+	paused  bool      // retry queue closed: the breaker is not closed
+	gone    bool      // removed from the policy
+	swapped uint64    // number of the floor that last looked at who waits here
+	closed  bool      // gone, and nobody is left: it does not come back
+	seated  chain     // by grant: the head is the first to reach maxHold
+	over    chain     // running without a seat
+	meter   meter
+	tuned   tuned
+	begins  begins // those whose answer is to begin
 
 	diceMu sync.Mutex
 	rng    *rand.Rand

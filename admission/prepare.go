@@ -69,6 +69,15 @@ func (p *Plan) wants() policy.Variant {
 	return p.Request.Policy.Classes[p.Class].Variant
 }
 
+// longest is how long the request may be held as one of a class: its wait, and
+// what follows.
+func (r *Request) longest(c policy.Class) time.Duration {
+	if n := r.nonStreaming(); n != nil {
+		return n.MaxWait
+	}
+	return r.Policy.Longest(c)
+}
+
 // wait is how long the request may wait in the line as one of a class, and
 // what follows (P3, P7).
 func (r *Request) wait(c policy.Class) (time.Duration, policy.Expiry) {

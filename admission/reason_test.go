@@ -121,11 +121,8 @@ func TestUnknownReason(t *testing.T) {
 // Every refusal of a line has its reason.
 func TestRefusalReasons(t *testing.T) {
 	for refusal := queue.SoftFull; refusal <= queue.Draining; refusal++ {
-		if r := refusalReason(refusal, false); r == Internal || r.Admits() {
+		if r := refusalReason(refusal); r == Internal || r.Admits() {
 			t.Errorf("refusal %d: %s", refusal, r)
 		}
-	}
-	if r := refusalReason(queue.Draining, true); r != NoPool {
-		t.Errorf("a removed pool refuses as %s, want no_pool", r)
 	}
 }

@@ -59,7 +59,7 @@ func (d *Desk) haunt(ctx context.Context, now time.Time, real *Plan) *ghost {
 		g.state = ghostRefused
 		to.copyIntent(&p.Decision)
 	}
-	p.pool.wake() // the only one that can have changed
+	p.where.Load().wake() // the only one that can have changed
 	return g
 }
 

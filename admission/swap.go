@@ -13,16 +13,24 @@ import (
 )
 
 // Swap takes a new policy. Pools that stay are resized with everybody in
-// them; who waits in a pool that is gone is refused; who runs there runs on,
-// and still has a seat there when the pool comes back. It hands back the plans
-// that are decided by it.
+// them. Who runs in a pool that is gone runs on, and still has a seat there when
+// the pool comes back. Who waits is held by the new policy's waits, where it is
+// or, where it has no place there any more, in another pool. It hands back the
+// plans that are decided by it.
 func (c *Core) Swap(now time.Time, p *policy.Policy) []*Plan {
+	decided, _ := c.swap(now, p)
+	return decided
+}
+
+func (c *Core) swap(now time.Time, p *policy.Policy) ([]*Plan, Reload) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.floor.Load()
 	next := &floor{policy: p, pools: make(map[string]*pool, len(p.Pools)), chosen: &c.chosen}
 	next.models.Store(&map[modelKey]*modelPools{})
-	var stay []*pool
+	if old != nil {
+		next.number = old.number + 1
+	}
 	for i := range p.Pools {
 		spec := &p.Pools[i]
 		var l *pool
@@ -33,27 +41,16 @@ func (c *Core) Swap(now time.Time, p *policy.Policy) []*Plan {
 			l = c.newPool(now, p, spec)
 		} else {
 			l.spec.Store(spec)
-			stay = append(stay, l)
 		}
 		next.pools[spec.Name] = l
 		next.order = append(next.order, l)
 	}
 	c.configureFuses(now, p)
 	c.floor.Store(next)
-	var decided []*Plan
-	for _, l := range stay {
-		decided = append(decided, c.reshape(now, l, p)...)
-	}
-	if old != nil {
-		for _, l := range old.order {
-			if next.pools[l.name] == nil {
-				decided = append(decided, c.drain(now, l, true)...)
-				c.leaving[l.name] = l
-			}
-		}
-	}
+	decided, moves, done := c.rehouse(now, old, next)
+	decided = append(decided, c.settle(now, moves, &done)...)
 	maps.DeleteFunc(c.leaving, func(_ string, l *pool) bool { return l.deserted() })
-	return decided
+	return decided, done
 }
 
 // returning opens a pool again that an earlier policy had and in which
@@ -112,28 +109,6 @@ func (c *Core) configureFuses(now time.Time, p *policy.Policy) {
 	}
 }
 
-func (c *Core) reshape(now time.Time, l *pool, p *policy.Policy) []*Plan {
-	if c.echo == nil {
-		protocol := l.spec.Load().Protocol
-		l.breaker.Configure(now, breaker.KindOf(protocol), p.BreakerOf(protocol))
-	}
-	decided := c.resize(now, l, p)
-	c.finish(now, decided)
-	return decided
-}
-
-func (c *Core) resize(now time.Time, l *pool, p *policy.Policy) []*Plan {
-	now = l.lock(now)
-	defer l.unlock()
-	spec := l.spec.Load()
-	config := l.tuned.configure(p, spec, lineConfig(p, spec))
-	exits := l.line.Configure(now, config)
-	l.shape(&config)
-	gone := c.leave(now, l, exits)
-	l.adopt(now)
-	return gone
-}
-
 // shape publishes what others read of the line's shape without its lock. Past
 // an open breaker the lane has a seat also where there is only one (P8).
 func (l *pool) shape(config *queue.Config) {
@@ -178,20 +153,15 @@ func (c *Core) Drain(now time.Time) []*Plan {
 	defer c.mu.Unlock()
 	var decided []*Plan
 	for _, l := range c.floor.Load().order {
-		decided = append(decided, c.drain(now, l, false)...)
+		gone := c.empty(now, l)
+		c.finish(now, gone)
+		decided = append(decided, gone...)
 	}
 	return decided
 }
 
-func (c *Core) drain(now time.Time, l *pool, gone bool) []*Plan {
-	decided := c.empty(now, l, gone)
-	c.finish(now, decided)
-	return decided
-}
-
-func (c *Core) empty(now time.Time, l *pool, gone bool) []*Plan {
+func (c *Core) empty(now time.Time, l *pool) []*Plan {
 	now = l.lock(now)
 	defer l.unlock()
-	l.gone = l.gone || gone
 	return c.leave(now, l, l.line.Drain(now))
 }

@@ -40,10 +40,7 @@ func (v *Visit) Waiting() bool {
 // wait and the retry queue's limit where that follows, or P7's wait), at most
 // the caller's own deadline.
 func (v *Visit) Longest() time.Duration {
-	d := v.request.Policy.Longest(v.plan.Class)
-	if v.request.nonStreaming() != nil {
-		d, _ = v.request.wait(v.plan.Class)
-	}
+	d := v.plan.longest
 	if at := v.request.Deadline; !at.IsZero() {
 		d = min(d, max(time.Until(at), 0))
 	}
@@ -148,7 +145,7 @@ func (d *Desk) deliver(now time.Time, plans []*Plan) {
 		switch owner := p.Owner.(type) {
 		case *Visit:
 			if p.refused {
-				d.giveBack(p, quota.Amount{})
+				d.giveBack(p, p.unused())
 			}
 			owner.decide(now)
 		case *ghost:

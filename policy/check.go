@@ -221,15 +221,14 @@ func (d *decoder) checkTiers(p *Policy) {
 }
 
 func (d *decoder) checkTenants(p *Policy) {
+	var seen patterns
 	for i := range p.Tenants {
 		t := &p.Tenants[i]
 		at := "tenants[" + strconv.Itoa(i) + "]"
-		for j := range i {
-			if covers(p.Tenants[j].Match.Tenant, t.Match.Tenant) {
-				d.failAt(at+".match.tenant", t.Match.Tenant, fmt.Sprintf("can never match: tenants[%d] matches all of it first", j))
-				break
-			}
+		if j := seen.cover(t.Match.Tenant); j >= 0 {
+			d.failAt(at+".match.tenant", t.Match.Tenant, fmt.Sprintf("can never match: tenants[%d] matches all of it first", j))
 		}
+		seen.add(t.Match.Tenant, i)
 		if t.Tier != "" && !hasTier(p, t.Tier) {
 			d.failAt(at+".tier", t.Tier, listOf("no such tier; the tiers are", tierNames(p.Tiers), ""))
 		}

@@ -17,6 +17,10 @@ func (d *decoder) checkQuotas(p *Policy, prefix string) {
 				d.failAt(at+".name", q.Name, fmt.Sprintf("is the name of quotas[%d] too: they would share their counters", j))
 				break
 			}
+			if p.Quotas[j].CountedAs() == q.CountedAs() {
+				d.failAt(at+".id", q.CountedAs(), fmt.Sprintf("is the id, or the name, under which quotas[%d] counts: they would share their counters", j))
+				break
+			}
 		}
 		d.checkQuotaMatch(p, &q.Match, at+".match")
 		d.checkUnreadClaims(p, q, at)

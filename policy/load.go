@@ -3,6 +3,7 @@ package policy
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -93,15 +94,34 @@ func (d *decoder) readProfiles(p, raw *Policy) {
 // seal makes the look-up tables and the hash. Nothing changes afterwards.
 func (p *Policy) seal() *Policy {
 	p.Finish()
-	sum := sha256.Sum256(p.Dump())
-	p.Hash = hex.EncodeToString(sum[:])[:12]
+	p.Hash = p.digest()
 	for _, q := range p.profiles {
 		q.Hash = p.Hash
-		q.index = newIndex(q)
-		q.index.clusters = p.index.clusters
+		q.index = p.index // a profile sets nothing that it is made of
 	}
 	p.notes = notesOf(p)
 	return p
+}
+
+// digest is the hash of what Dump writes: of its values rather than of its
+// text, which would cost fifty times the memory of the policy.
+func (p *Policy) digest() string {
+	h := sha256.New()
+	var room []byte
+	var add func(n *yaml.Node)
+	add = func(n *yaml.Node) {
+		room = append(room[:0], byte(n.Kind))
+		for _, part := range [2]string{n.Tag, n.Value} {
+			room = append(binary.AppendUvarint(room, uint64(len(part))), part...)
+		}
+		room = binary.AppendUvarint(room, uint64(len(n.Content)))
+		h.Write(room)
+		for _, child := range n.Content {
+			add(child)
+		}
+	}
+	add(sections().write(&encoder{dir: p.dir}, p))
+	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
 // Dump writes the policy as YAML with every value that is in force, profiles

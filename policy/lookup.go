@@ -12,10 +12,9 @@ type index struct {
 	globs   []modelGlob       // longest prefix first
 	pools   map[string]*Pool
 	tiers   map[string]float64
-	tenants map[string]*TenantRule // exact ones, up to the first that covers them
-	groups  []*TenantRule          // the others, in file order
-	literal map[string][]*API      // templates without parameters, by path
-	routes  []route                // the others, most specific first
+	tenants patterns          // by the number of the rule
+	literal map[string][]*API // templates without parameters, by path
+	routes  []route           // the others, most specific first
 
 	clusters []Cluster // by name; those of the base in profiles too
 }
@@ -35,7 +34,6 @@ func newIndex(p *Policy) *index {
 		models:  make(map[string]*Model),
 		pools:   make(map[string]*Pool),
 		tiers:   make(map[string]float64),
-		tenants: make(map[string]*TenantRule),
 		literal: make(map[string][]*API),
 	}
 	for i := range p.Pools {
@@ -44,25 +42,12 @@ func newIndex(p *Policy) *index {
 	for _, t := range p.Tiers {
 		x.tiers[t.Name] = t.Weight
 	}
-	x.addTenants(p.Tenants)
+	for i := range p.Tenants {
+		x.tenants.add(p.Tenants[i].Match.Tenant, i)
+	}
 	x.addModels(p.Models)
 	x.addAPIs(p.APIs)
 	return x
-}
-
-// addTenants keeps an exact rule only where no earlier rule takes it, so that
-// the first match wins without walking the list.
-func (x *index) addTenants(rules []TenantRule) {
-	for i := range rules {
-		t := &rules[i]
-		name := t.Match.Tenant
-		switch {
-		case name == "" || strings.HasSuffix(name, "*"):
-			x.groups = append(x.groups, t)
-		case x.tenants[name] == nil && !slices.ContainsFunc(x.groups, func(g *TenantRule) bool { return fits(g.Match.Tenant, name) }):
-			x.tenants[name] = t
-		}
-	}
 }
 
 func (x *index) addModels(models []Model) {
@@ -150,14 +135,8 @@ func (p *Policy) tierShare(name string) Ratio {
 
 // Tenant is the first rule that matches a tenant, nil if none does.
 func (p *Policy) Tenant(tenant string) *TenantRule {
-	x := p.tables()
-	if t := x.tenants[tenant]; t != nil {
-		return t
-	}
-	for _, t := range x.groups {
-		if fits(t.Match.Tenant, tenant) {
-			return t
-		}
+	if i := p.tables().tenants.fit(tenant); i >= 0 {
+		return &p.Tenants[i]
 	}
 	return nil
 }

@@ -47,3 +47,70 @@ func covers(a, b string) bool {
 	}
 	return strings.HasPrefix(strings.TrimSuffix(b, "*"), prefix)
 }
+
+// patterns finds the first of several patterns that fits a value or covers
+// another pattern, without walking them. The zero value is empty.
+type patterns struct {
+	exact, globs map[string]int // the first with that text, or with that text before its *
+	longest      int            // of the texts in globs
+	all          int            // 1 + the first that is ""; 0 = none is
+}
+
+func (s *patterns) add(pattern string, i int) {
+	if s.exact == nil {
+		s.exact, s.globs = make(map[string]int), make(map[string]int)
+	}
+	to, text := s.exact, pattern
+	if prefix, glob := strings.CutSuffix(pattern, "*"); glob {
+		to, text = s.globs, prefix
+		s.longest = max(s.longest, len(prefix))
+	}
+	switch _, known := to[text]; {
+	case pattern == "" && s.all == 0:
+		s.all = i + 1
+	case pattern != "" && !known:
+		to[text] = i
+	}
+}
+
+// fit is the number of the first pattern that fits a value; -1 = none does.
+func (s *patterns) fit(value string) int {
+	best := s.all - 1
+	if i, ok := s.exact[value]; ok && value != "" {
+		best = s.sooner(best, i)
+	}
+	if value != "" {
+		best = s.sooner(best, s.prefixed(value))
+	}
+	return best
+}
+
+// cover is the number of the first pattern that covers another; -1 = none does.
+func (s *patterns) cover(pattern string) int {
+	prefix, glob := strings.CutSuffix(pattern, "*")
+	if !glob {
+		return s.fit(pattern)
+	}
+	return s.sooner(s.all-1, s.prefixed(prefix))
+}
+
+// prefixed is the number of the first glob whose text begins the value.
+func (s *patterns) prefixed(value string) int {
+	best := -1
+	if len(s.globs) == 0 {
+		return best
+	}
+	for n := range min(len(value), s.longest) + 1 {
+		if i, ok := s.globs[value[:n]]; ok {
+			best = s.sooner(best, i)
+		}
+	}
+	return best
+}
+
+func (*patterns) sooner(a, b int) int {
+	if a < 0 || b >= 0 && b < a {
+		return b
+	}
+	return a
+}

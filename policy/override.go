@@ -149,7 +149,7 @@ func (n *narrowing) fail(key, value, message string) {
 }
 
 func (p *Policy) narrow(o Overrides) (*Effective, error) {
-	n := &narrowing{base: p, e: &Effective{Policy: p}}
+	n := &narrowing{base: p, e: &Effective{Policy: p, base: p, overrides: o}}
 	n.profile(o.Profile)
 	for i := range n.e.Classes {
 		n.e.MaxWait[i] = n.e.Classes[i].MaxWait

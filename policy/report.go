@@ -203,7 +203,11 @@ func (r *report) quotas(p *Policy) {
 	}
 	for i := range p.Quotas {
 		q := &p.Quotas[i]
-		r.line("  %-20s for %s, %s: %s", q.Name, describeMatch(&q.Match), describeBy(q.By), describeLimits(q.Limits))
+		as := ""
+		if q.ID != "" && q.ID != q.Name {
+			as = ", counted as " + q.ID
+		}
+		r.line("  %-20s for %s, %s: %s%s", q.Name, describeMatch(&q.Match), describeBy(q.By), describeLimits(q.Limits), as)
 	}
 }
 

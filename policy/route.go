@@ -25,6 +25,9 @@ type Effective struct {
 	Models      []string                  // allowed model names; nil = all
 
 	NonStreaming *NonStreaming // the policy's, narrowed; nil = off
+
+	base      *Policy // whose For made it; nil = put together by hand
+	overrides Overrides
 }
 
 // ID names the policy for decisions and logs: its hash, and "/profile" where
@@ -34,6 +37,16 @@ func (e *Effective) ID() string {
 		return e.Hash
 	}
 	return e.Hash + "/" + e.ProfileName
+}
+
+// In is the same route by another policy; e itself where it is the same one,
+// or was put together by hand. The error says which of the route's overrides
+// that policy does not take.
+func (e *Effective) In(p *Policy) (*Effective, error) {
+	if e.base == p || e.base == nil {
+		return e, nil
+	}
+	return p.For(e.overrides)
 }
 
 // Model finds a model by what a caller asks for (FindModel); a model that the

@@ -1,6 +1,9 @@
 package policy
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // ClassPolicy is one of the three classes (P1, P3).
 type ClassPolicy struct {
@@ -54,10 +57,14 @@ type Match struct {
 // every matching rule binds.
 type QuotaRule struct {
 	Name   string
+	ID     string // under which usage is counted; "" = Name. One that stays lets the usage of a renamed rule stay
 	Match  Match
 	By     []string // tenant, key, user, model, function, class; empty = one counter for all
 	Limits []Limit
 }
+
+// CountedAs is the name under which the rule's usage is counted.
+func (q *QuotaRule) CountedAs() string { return cmp.Or(q.ID, q.Name) }
 
 // Limit is one bound of a rule. Per is 0 for Concurrency.
 type Limit struct {

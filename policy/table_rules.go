@@ -167,6 +167,7 @@ func quotaTable() codec[QuotaRule] {
 	by := unique(list(words("tenant", "key", "user", "model", "function", "class"), zero[string], 0, 6))
 	return object(
 		key("name", func(q *QuotaRule) *string { return &q.Name }, name()).need(),
+		key("id", func(q *QuotaRule) *string { return &q.ID }, maybe(name(), noValue)),
 		key("match", func(q *QuotaRule) *Match { return &q.Match }, match),
 		key("by", func(q *QuotaRule) *[]string { return &q.By }, maybe(by, emptyList)),
 		key("limits", func(q *QuotaRule) *[]Limit { return &q.Limits }, list(limit(), zero[Limit], 1, 32)).need(),

@@ -185,7 +185,7 @@ func (l *Line) moveToRetry(w *Waiter) {
 }
 
 // grant gives free seats to whose turn it is; when no line waits, to the
-// retry queue. One whose Offer this is leaves no exit.
+// retry queue. One whose Offer or Resume this is leaves no exit.
 func (l *Line) grant(offered *Waiter) {
 	for i, ok := l.turn(); ok; i, ok = l.turn() {
 		if w := l.dispatch(i); w != offered {
@@ -196,7 +196,9 @@ func (l *Line) grant(offered *Waiter) {
 		w := l.retry.head
 		l.takeOut(w)
 		l.seat(w, l.favoured(w) && l.priority.short())
-		l.pending = append(l.pending, Exit{Waiter: w, Granted: true, Retried: true, Waited: l.now - w.since})
+		if w != offered {
+			l.pending = append(l.pending, Exit{Waiter: w, Granted: true, Retried: true, Waited: l.now - w.since})
+		}
 	}
 }
 
@@ -205,7 +207,7 @@ func (l *Line) enqueue(w *Waiter, b Bounds) {
 	l.seq++
 	w.seq, w.state = l.seq, waiting
 	w.retryLimit, w.retryLen = b.RetryLimit, b.RetryLen
-	w.expires = min(plus(l.now, w.MaxWait), w.deadline)
+	w.expires = min(plus(w.since, w.MaxWait), w.deadline)
 	l.queue(w)
 	l.bytes += w.Bytes
 	l.expiry.push(w.expires, w.seq, w)

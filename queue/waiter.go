@@ -72,7 +72,7 @@ const never = time.Duration(1<<63 - 1)
 
 // plus is t + d, or never when that is too large.
 func plus(t, d time.Duration) time.Duration {
-	if d > never-t {
+	if t > 0 && d > never-t {
 		return never
 	}
 	return t + d

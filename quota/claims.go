@@ -20,7 +20,7 @@ const plainMax = 64
 // which must not change while the claims live.
 //
 // A rule counted by tenant lives in that tenant's slot, any other in the slot
-// Shared. The key inside the slot is the rule's name and the values of its
+// Shared. The key inside the slot is the rule's id and the values of its
 // other "by" fields, each encoded, so that no text a caller chooses can name
 // another counter. A field the subject lacks counts as the value "".
 func Claims(rules []policy.QuotaRule, s policy.Subject, a Amount) []Claim {
@@ -47,7 +47,7 @@ func Claims(rules []policy.QuotaRule, s policy.Subject, a Amount) []Claim {
 
 // counter names a rule's counter for a subject.
 func counter(r *policy.QuotaRule, s *policy.Subject) (slot, key string) {
-	slot, key = Shared, Encode(r.Name)
+	slot, key = Shared, Encode(r.CountedAs())
 	for _, by := range r.By {
 		value := ""
 		switch by {

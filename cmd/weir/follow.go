@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"time"
 
+	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/internal/reload"
 	"github.com/weirproxy/weir/internal/telemetry"
 	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota"
 )
 
 // watch follows the policy file and the key files that the policy in force
@@ -16,7 +20,7 @@ import (
 func (h *house) watch(ctx context.Context, config string) {
 	applied := make(chan struct{}, 1)
 	h.work.Go(func() {
-		reload.Policy(ctx, reload.Options{Path: config, Holder: h.policy, Log: h.log, Apply: h.apply, Report: func(r reload.Report) {
+		reload.Policy(ctx, reload.Options{Path: config, Holder: h.policy, Log: h.log, Load: loadPolicy, Apply: h.apply, Report: func(r reload.Report) {
 			h.reloaded(r)
 			select {
 			case applied <- struct{}{}:
@@ -90,10 +94,46 @@ func (h *house) reloaded(r reload.Report) {
 	if r.Err != nil || !r.Changed() {
 		return
 	}
-	h.desk.Swap(r.New)
+	h.moveQuotas(r.Old, r.New)
+	h.sayReload(h.desk.Swap(r.New))
 	h.street.configure(r.New)
 	h.explain.Resize(r.New.Telemetry.Explain)
 	h.level.Set(telemetry.Level(r.New.Telemetry.LogLevel))
+	debug.FreeOSMemory() // of the policy before
+}
+
+// moveQuotas lets usage follow the rules of a new policy, and says where it
+// does not.
+func (h *house) moveQuotas(old, next *policy.Policy) {
+	h.moves = h.moves.MovesOf(old, next)
+	if m, ok := h.store.(quota.Mover); ok {
+		m.Move(h.moves)
+	}
+	for i, c := range policy.QuotaChanges(old, next) {
+		if i == mostChanges {
+			h.log.Warn("more quotas changed; weir check --against OLD.yaml lists all")
+			break
+		}
+		level := slog.LevelInfo
+		if c.Anew {
+			level = slog.LevelWarn
+		}
+		h.log.Log(context.Background(), level, "quota changed", "rule", c.Rule, "usage", c.Says)
+	}
+}
+
+// mostChanges is how many changed quotas a reload logs.
+const mostChanges = 20
+
+// sayReload says what a new policy means for those who waited when it came.
+func (h *house) sayReload(r admission.Reload) {
+	for _, s := range r.Shrunk {
+		h.log.Warn("a pool in which requests wait has fewer seats: their waits end by the new policy's maxWait and onExpiry",
+			"pool", s.Pool, "seats", s.Seats, "before", s.Before, "running", s.Running, "waiting", s.Waiting)
+	}
+	if r.Waited > 0 {
+		h.log.Info("who waits follows the new policy", "waiting", r.Waited, "moved", r.Moved, "admitted", r.Admitted, "refused", r.Refused)
+	}
 }
 
 // closeTracer flushes a tracer's last spans, for a bounded time.

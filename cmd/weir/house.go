@@ -40,6 +40,7 @@ type house struct {
 	tracer   atomic.Pointer[telemetry.Tracer]
 	verifier *authz.Verifier
 	store    quota.Store
+	moves    quota.Moves // of usage, over the reloads; the watch of the policy file owns it
 	gauges   *gauges
 	desk     *admission.Desk
 	explain  *admission.Explain

@@ -53,9 +53,23 @@ func relaxGC() {
 	}
 }
 
+// loadPolicy reads the policy file. Reading takes ten times the memory of the
+// policy that it gives: it is collected as it is left, and given back to the
+// system at once rather than kept for the next time.
+func loadPolicy(path string) (*policy.Policy, error) {
+	if os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(loadPercent))
+	}
+	defer debug.FreeOSMemory()
+	return policy.LoadFile(path)
+}
+
+// loadPercent is the garbage collector's target while a policy is read.
+const loadPercent = 50
+
 // serve runs a house until ctx ends, then drains it.
 func serve(ctx context.Context, config string) error {
-	p, err := policy.LoadFile(config)
+	p, err := loadPolicy(config)
 	if err != nil {
 		return err
 	}
@@ -74,14 +88,15 @@ func serve(ctx context.Context, config string) error {
 	for _, note := range p.Notes() {
 		log.Warn("policy", "note", note)
 	}
-	failed := h.open()
+	failed, limit := h.open(), p.Server.Drain
 	log.Info("serving", "version", version, "policy", p.Hash, "mode", p.Mode.String(), "grpc", p.Server.GRPC, "admin", p.Server.Admin)
+	p = nil // the first policy goes when another is in force
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
 		return fmt.Errorf("listener: %w", err)
 	}
-	h.drain(p.Server.Drain)
+	h.drain(limit)
 	return nil
 }
 

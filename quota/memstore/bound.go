@@ -98,7 +98,7 @@ func (s *slot) family(c *quota.Claim, tick int64) *family {
 		f = &family{rule: c.Rule, key: c.Key}
 		s.families[c.Key] = f
 	}
-	f.usedAt = tick
+	f.rule, f.usedAt = c.Rule, tick
 	return f
 }
 

@@ -45,6 +45,7 @@ type Store struct {
 	seed        maphash.Seed
 	slots       atomic.Int64
 	counters    atomic.Int64
+	moves       atomic.Pointer[quota.Moves] // nil = none
 	shards      [shardCount]shard
 }
 
@@ -164,15 +165,19 @@ func (s *Store) find(picks []pick, set lockSet, tick int64, claims []quota.Claim
 				return nil, quota.ErrFull
 			}
 		}
-		f := sl.family(c, tick)
+		f, taken := sl.family(c, tick), false
 		for j := range c.Limits {
 			cn := f.counter(c.Limits[j])
 			if cn == nil {
 				if cn = s.newCounter(sl, f, c.Limits[j], tick); cn == nil {
 					return nil, quota.ErrFull
 				}
+				taken = s.takeOver(f, cn, c, tick) || taken
 			}
 			picks = append(picks, pick{sl, cn, c, j, c.Amount.Of(c.Limits[j].Unit)})
+		}
+		if taken {
+			s.retire(f, c)
 		}
 	}
 	return picks, nil

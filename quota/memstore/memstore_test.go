@@ -222,3 +222,40 @@ func BenchmarkReserveSettle(b *testing.B) {
 	b.Run("one tenant", func(b *testing.B) { run(b, 1) })
 	b.Run("1000 tenants", func(b *testing.B) { run(b, 1000) })
 }
+
+// What was reserved before a limit's period changed is settled wherever its
+// usage has gone.
+func TestSettleAfterAMove(t *testing.T) {
+	rule := func(per ...time.Duration) *policy.Policy {
+		p := policy.Default()
+		q := policy.QuotaRule{Name: "r", By: []string{"tenant"}}
+		for _, d := range per {
+			q.Limits = append(q.Limits, policy.Limit{Unit: policy.Tokens, Max: 1000, Per: d})
+		}
+		p.Quotas = []policy.QuotaRule{q}
+		return p.Finish()
+	}
+	s, at := memstore.New(memstore.Options{}), time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	claim := func(p *policy.Policy, n int64) []quota.Claim {
+		return quota.Claims(p.Quotas, policy.Subject{Tenant: "acme"}, quota.Amount{Input: n})
+	}
+	one, two := rule(time.Minute), rule(2*time.Minute, time.Hour)
+	before := claim(one, 600)
+	if v, err := s.Reserve(t.Context(), at, "a", before); err != nil || !v.Allowed {
+		t.Fatal(v, err)
+	}
+	s.Move(quota.Moves{}.MovesOf(one, two))
+	if v, _ := s.Reserve(t.Context(), at, "b", claim(two, 500)); v.Allowed || v.Used != 600 {
+		t.Errorf("%+v, want 600 used", v)
+	}
+	_ = s.Settle(t.Context(), at.Add(time.Second), "a", before, quota.Amount{Input: 100})
+	counters, err := s.Usage(t.Context(), at.Add(time.Second), "acme")
+	if err != nil || len(counters) != 2 {
+		t.Fatalf("%+v, %v", counters, err)
+	}
+	for _, c := range counters {
+		if c.Used != 100 {
+			t.Errorf("%v: %d are used, want 100", c.Limit.Per, c.Used)
+		}
+	}
+}

@@ -39,6 +39,9 @@ type counter struct {
 	window quota.Window
 	live   int64 // concurrency
 	refs   int   // open reservations that hold a part of it
+
+	heirs []*counter // have taken over what it counts; nil = none has
+	moved int64      // tick of that
 }
 
 // hold is what a reservation took from one counter.
@@ -111,11 +114,31 @@ func (c *counter) settle(h hold, tick, final int64) {
 	case c.period == 0:
 		c.live -= h.amount
 	case final < h.amount:
-		c.window.Refund(h.cell, h.amount-final)
+		c.refund(h.cell, h.amount-final)
 	case final > h.amount:
-		c.window.Add(c.period, tick, final-h.amount)
+		c.add(tick, final-h.amount)
 	}
 	c.refs--
+}
+
+// refund takes n back from a cell, or from where its heirs have it.
+func (c *counter) refund(cell, n int64) {
+	for _, h := range c.heirs {
+		h.refund(quota.Carried(h.period, cell, c.period, c.moved), n)
+	}
+	if c.heirs == nil {
+		c.window.Refund(cell, n)
+	}
+}
+
+// add counts n now, or lets its heirs count it.
+func (c *counter) add(tick, n int64) {
+	for _, h := range c.heirs {
+		h.add(tick, n)
+	}
+	if c.heirs == nil {
+		c.window.Add(c.period, tick, n)
+	}
 }
 
 func (c *counter) idle(tick int64) bool {

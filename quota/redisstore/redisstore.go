@@ -105,6 +105,7 @@ type Store struct {
 	outage  atomic.Pointer[outage] // nil: Redis decides
 	local   *memstore.Store        // decides while Redis is away
 	known   *known
+	moving  atomic.Pointer[moving] // nil = no usage moves
 	journal *journal
 	held    *held
 	scripts *scripts
@@ -189,7 +190,12 @@ func (s *Store) Reserve(ctx context.Context, now time.Time, id string, claims []
 	}
 	ctx, cancel := s.budget(ctx)
 	defer cancel()
-	v, took, failed, err := s.ask(ctx, now, id, groups)
+	var v quota.Verdict
+	var took bool
+	failed, err := s.carry(ctx, now, groups)
+	if err == nil {
+		v, took, failed, err = s.ask(ctx, now, id, groups)
+	}
 	if err == nil {
 		s.count.remote.Add(1)
 		if v.Allowed {

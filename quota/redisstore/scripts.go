@@ -30,12 +30,15 @@ var settleLua string
 //go:embed lua/renew.lua
 var renewLua string
 
+//go:embed lua/carry.lua
+var carryLua string
+
 //go:embed lua/usage.lua
 var usageLua string
 
 // scripts are sent by their digest, and in full to a server that does not
 // know it.
-type scripts struct{ reserve, settle, renew, usage *redis.Script }
+type scripts struct{ reserve, settle, renew, usage, carry *redis.Script }
 
 // newScripts makes the scripts; change is what tests do to their text.
 func newScripts(change func(string) string) *scripts {
@@ -47,6 +50,7 @@ func newScripts(change func(string) string) *scripts {
 		settle:  script(logLua, windowLua, settleLua),
 		renew:   script(logLua, windowLua, renewLua),
 		usage:   script(logLua, windowLua, usageLua),
+		carry:   script(logLua, windowLua, carryLua),
 	}
 }
 
