@@ -64,6 +64,9 @@ type Usage struct {
 	Total      int64 // only when the split is unknown; else 0
 	Refund     bool  // nothing was delivered and nothing ran: charge nothing
 	Capped     bool  // the upstream counted far more output than the caller's cap allows: Output is the cap
+
+	Implausible bool // the upstream counted what the model cannot have used: none of it is believed
+	Unreadable  bool // the answer came in a coding or form that is not read
 }
 
 // counted says whether a breaker counts the end, and as what (B6).

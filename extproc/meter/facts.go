@@ -56,10 +56,13 @@ type Facts struct {
 	Stream      bool  // an event stream
 	Unreadable  bool  // coding, content type or content that is not understood
 	Implausible bool  // Output is far above the caller's cap; Usage charges the cap
+	Absurd      bool  // a count that the model cannot have made: none is believed
 	CountOnly   bool  // answer of a token counting call: nothing was generated
 
 	maxOut int64
 	after  int64 // tokens of text since the last count of output
+	silent bool  // what was read is understood and holds no text
+	coded  bool  // in a coding that is not read
 }
 
 // slack is how many tokens beyond twice the cap are still plausible.
@@ -68,24 +71,22 @@ const slack = 64
 // Facts may be called at any time, also after Close.
 func (m *Meter) Facts() Facts {
 	s := m.sum // a copy
-	if m.form == formJSON && s.events == 0 {
-		s.mergeText(&m.doc.text) // of a document that was cut
-		s.all = m.doc.all
-	}
+	m.unended(&s)
 	f := Facts{
 		TextBytes: max(s.text.bytes, s.all.bytes), TextChars: max(s.text.chars, s.all.chars),
 		TextTokens: max(s.text.tokens(), s.all.tokens()),
 		Events:     s.events, Bytes: m.wire, Stream: m.form == formSSE,
 		CountOnly: s.counted && s.c.have == 0,
-		maxOut:    m.o.MaxOut, after: s.after,
+		maxOut:    m.o.MaxOut, after: s.after, coded: m.coded,
 	}
 	f.Unreadable = m.unreadable()
-	f.setCounts(&s, m.o.Kind)
+	f.silent = f.TextBytes == 0 && (s.fin.seen != 0 || s.needs || s.last)
+	f.setCounts(&s, &m.o)
 	f.setEnd(m, &s)
 	switch {
 	case m.o.Status >= 400:
 	case f.Unreadable:
-		f.Delivered = m.wire > 0
+		f.Delivered = true
 	default:
 		f.Delivered = f.TextBytes > 0 || s.data > 0
 	}
@@ -106,11 +107,15 @@ func (m *Meter) unreadable() bool {
 }
 
 // setCounts fills in the usage.
-func (f *Facts) setCounts(s *summary, kind policy.Kind) {
+func (f *Facts) setCounts(s *summary, o *Options) {
 	c := &s.c
+	if s.part && f.Stream && o.Prompts > 1 { // one prompt of several
+		c.have &^= haveInput | haveTotal
+		c.total = 0
+	}
 	f.Cached, f.CacheWrite, f.Reasoning = c.cached, c.written, c.reasoning
 	switch {
-	case c.have&haveInput != 0 && (c.have&haveOutput != 0 || kind == policy.OpenAIEmbeddings):
+	case c.have&haveInput != 0 && (c.have&haveOutput != 0 || o.Kind == policy.OpenAIEmbeddings):
 		f.Known, f.Input, f.Output = KnownAll, c.input, c.output
 		if f.Total = c.total; c.have&haveTotal == 0 || c.total == 0 {
 			f.Total = sum(c.input, c.output)
@@ -123,6 +128,7 @@ func (f *Facts) setCounts(s *summary, kind policy.Kind) {
 	case c.have&haveOutput != 0:
 		f.Output = c.output // alone: a lower bound of the estimate
 	}
+	f.Absurd = c.absurd(o)
 }
 
 // setEnd tells how the answer ended.
@@ -160,7 +166,7 @@ func (f *Facts) setError(e *fault, status int) {
 		f.ErrorStatus, _ = strconv.Atoi(f.ErrorCode)
 	}
 	switch {
-	case f.ErrorStatus >= 400:
+	case f.ErrorStatus >= 400 && f.ErrorStatus < 600:
 		f.CallerFault = callerStatus(f.ErrorStatus)
 	case status >= 400:
 		f.CallerFault = callerStatus(status)
@@ -195,13 +201,26 @@ func callerWord(s string) bool {
 //   - Where the output is not known, it is what was delivered: the estimate of
 //     the text, or the last running total and the text after it.
 //   - A stream cut before its first text has no output, nor has an answer
-//     without a single byte, and that is known.
-//   - An answer that cannot be read is charged at estOut, at most at one token
-//     for each of its bytes if it was cut, and never at nothing.
-//   - An error with nothing delivered and nothing counted is given back, as is
-//     a counting call.
+//     without a single byte, nor a whole one that has no text, and that is
+//     known.
+//   - An answer that cannot be read is charged by its bytes and at estOut at
+//     least; if it was cut, at most at one token for each of its bytes, and
+//     never at nothing.
+//   - An error with nothing delivered and no output counted is given back, as
+//     is a counting call.
+//   - Counts that the model cannot have made are none.
 func (f Facts) Usage(estIn, estOut int64) admission.Usage {
-	u := admission.Usage{Input: f.Input, Output: f.Output, Cached: f.Cached, Reasoning: f.Reasoning}
+	if f.Absurd {
+		f.Known, f.Input, f.Output, f.Cached, f.Reasoning, f.silent = KnownNothing, 0, 0, 0, 0, false
+	}
+	u := admission.Usage{
+		Input: f.Input, Output: f.Output, Cached: f.Cached, Reasoning: f.Reasoning,
+		Implausible: f.Absurd, Unreadable: f.Unreadable,
+	}
+	if f.End == Error && !f.Delivered && f.Output == 0 && f.Known != KnownTotal {
+		u.Refund = true
+		return u
+	}
 	switch f.Known {
 	case KnownAll:
 		u.Known, u.InputKnown = true, true
@@ -220,13 +239,13 @@ func (f Facts) Usage(estIn, estOut int64) admission.Usage {
 	case KnownInput:
 		u.InputKnown = true
 	case KnownNothing:
-		u.Refund = f.CountOnly || f.End == Error && !f.Delivered && f.Output == 0
+		u.Refund = f.CountOnly
 	}
 	if u.Refund {
 		return u
 	}
 	u.Output = max(f.Output, f.delivered(estOut))
-	u.Known = u.Output == 0 && (f.Bytes == 0 || f.Stream && f.End == Cut)
+	u.Known = u.Output == 0 && !f.Absurd && (f.Bytes == 0 || f.Stream && f.End == Cut || f.Terminal && f.silent)
 	return u
 }
 
@@ -235,10 +254,11 @@ func (f *Facts) delivered(estOut int64) int64 {
 	if !f.Unreadable {
 		return f.TextTokens
 	}
-	n := estOut
-	if n <= 0 {
-		n = f.Bytes / 4
+	byBytes := (f.Bytes - DefaultMaxEvent) / 8 // of an event, most is not text
+	if f.coded {
+		byBytes = f.Bytes / 4
 	}
+	n := max(estOut, byBytes)
 	if f.End == Cut {
 		n = min(n, f.Bytes)
 	}
