@@ -40,6 +40,7 @@ type call struct {
 	parent, state string   // W3C headers to hand on; "" = unchanged
 	bodyJudged    bool
 	paramsHeld    bool // the body complies with the key's parameter scopes
+	gzip          bool // the caller takes gzip
 	request       *admission.Request
 	edit          edit
 }
@@ -95,6 +96,7 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	k.method = m.header.get(":method")
 	k.grpc = isGRPC(m.header.get("content-type"))
 	k.forged = forged(m.header)
+	k.gzip = takesGzip(m.header.values("accept-encoding"))
 	c.trace(m)
 	if f := c.establish(now, m); f != nil {
 		c.refuse(now, requestHeaders, f)

@@ -15,7 +15,9 @@ import (
 type edit struct {
 	body      *body.Body // the bytes wait for the pool; nil = they go on as they are, whatever pool it is
 	edits     []body.Edit
-	hideUsage bool // the usage chunk was asked for by us, not by the caller
+	hideUsage bool  // the usage chunk was asked for by us, not by the caller
+	prompts   int64 // in the call, of one model
+	choices   int64 // answers over all prompts; 0 = not known
 }
 
 // fieldPriority is what engines read a request's priority from: vLLM serves
@@ -71,9 +73,9 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	if k.kind == policy.JSON {
 		r.Fixed = k.api.Cost
 	}
-	if c.wantsUsage(b) {
-		k.edit.hideUsage = true
-		edits = append(edits, body.IncludeUsage())
+	k.edit.prompts, k.edit.choices = b.Prompts, choicesOf(b, edits)
+	if edits, f = c.fitting(b, edits, told); f != nil {
+		return nil, f
 	}
 	if len(edits) > 0 || told {
 		k.edit.body, k.edit.edits = b, edits
@@ -179,9 +181,6 @@ func (c *conversation) admit(at phase, d *admission.Decision) reply {
 		r.replace, r.body = true, edited
 		r.set = append(r.set, field{"content-length", strconv.Itoa(len(edited))})
 	}
-	if c.call.edit.hideUsage {
-		r.remove = append(r.remove, "accept-encoding") // a coded chunk could not be hidden
-	}
 	return r
 }
 
@@ -190,7 +189,7 @@ func (c *conversation) admit(at phase, d *admission.Decision) reply {
 func (c *conversation) upstream(at phase, d *admission.Decision) reply {
 	k := &c.call
 	r := reply{phase: at, set: make([]field, 0, 8)}
-	r.set = append(r.set, field{headerRequestID, k.id}, field{headerReason, d.Reason.String()})
+	r.set = append(r.set, field{headerRequestID, k.id}, field{headerReason, d.Reason.String()}, k.offered())
 	if k.identity != nil {
 		r.set = append(r.set, field{headerTenant, k.identity.Tenant}, field{headerClass, k.standing.class.String()})
 	}
