@@ -76,6 +76,21 @@ func (m *Meter) endBare() {
 	m.walk.reset()
 }
 
+// readUntyped looks for an error in the JSON of an answer that is said to be
+// something else; of an answer in a coding nothing can be told.
+func (m *Meter) readUntyped(p []byte) {
+	if m.coded || m.walk.state == atFault {
+		return
+	}
+	m.walk.once = true
+	m.walk.feed(p)
+	if m.walk.state == atEnd {
+		m.lines.bare = true
+		m.endBare()
+		m.walk.state = atFault // the rest is of no interest
+	}
+}
+
 // weigh charges an event in which no text is known by its bytes, beyond what
 // an event may hold beside text.
 func (m *Meter) weigh(size int64) {

@@ -3,15 +3,16 @@ package meter
 import "math"
 
 // absurd reports counts that the model cannot have made: a number that is no
-// count, more input than its context holds, more output than it writes and
-// than the caller allowed it to.
+// count, more input than its context holds, more output than it writes or,
+// within its context, the caller allowed it to.
 func (c *counts) absurd(o *Options) bool {
 	if c.have&haveAbsurd != 0 {
 		return true
 	}
-	in, out := times(o.ContextLimit, o.Prompts), times(o.OutputLimit, max(o.Choices, o.Prompts))
+	answers := max(o.Choices, o.Prompts)
+	in, out := times(o.ContextLimit, o.Prompts), times(o.OutputLimit, answers)
 	if out > 0 {
-		out = max(out, o.MaxOut)
+		out = max(out, min(o.MaxOut, times(o.ContextLimit, answers)))
 	}
 	return in > 0 && c.input > in || out > 0 && c.output > out ||
 		in > 0 && out > 0 && c.total > sum(in, out)

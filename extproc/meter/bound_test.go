@@ -3,6 +3,7 @@ package meter
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -57,6 +58,7 @@ func TestAbsurdUsage(t *testing.T) {
 		{Options{ContextLimit: 100_000, OutputLimit: 10_000, MaxOut: 50_000}, usage("5", "50000", "50005")},
 		{Options{ContextLimit: 100_000, OutputLimit: 10_000, Choices: 8}, usage("5", "80000", "80005")},
 		{Options{ContextLimit: 100_000, OutputLimit: 10_000, Choices: 4, Prompts: 4}, usage("400000", "40000", "440000")},
+		{Options{ContextLimit: 100_000, OutputLimit: 10_000, MaxOut: math.MaxInt64}, usage("5", "100000", "100005")},
 		{Options{}, usage("3000000000", "2500000000", "5500000000")},
 	} {
 		tt.o.ContentType = "application/json"
@@ -64,9 +66,14 @@ func TestAbsurdUsage(t *testing.T) {
 			t.Errorf("%s: %+v", tt.u, f)
 		}
 	}
+	// A cap of the caller's is no reason to believe more than the context.
+	f := everyWay(t, Options{ContextLimit: 1000, OutputLimit: 100, MaxOut: math.MaxInt64, ContentType: sse}, "data: "+`{"choices":[{"index":0,"finish_reason":"stop"}],"usage":`+usage("5", "1001", "6")+"}\n\n")
+	if !f.Absurd {
+		t.Errorf("beyond the context: %+v", f)
+	}
 	// A sane count of the whole stands for running totals that were not.
 	o.ContentType = sse
-	f := everyWay(t, o, "data: "+`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":`+usage("5", "-1", "4")+"}\n\n"+
+	f = everyWay(t, o, "data: "+`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":`+usage("5", "-1", "4")+"}\n\n"+
 		"data: "+`{"choices":[],"usage":`+usage("5", "7", "12")+"}\n\n"+done)
 	if u := f.Usage(20, 512); f.Absurd || u.Output != 7 || u.Input != 5 {
 		t.Errorf("mended by the last count: %+v", f)

@@ -98,8 +98,10 @@ func (m *Meter) unreadable() bool {
 	switch {
 	case m.wire == 0:
 		return false
-	case m.dec != nil && m.dec.failed, m.form == formOpaque:
+	case m.dec != nil && m.dec.failed:
 		return true
+	case m.form == formOpaque:
+		return !m.sum.fault.set
 	case m.form == formJSON:
 		return m.sum.events == 0 && m.walk.state == atFault
 	}
@@ -210,6 +212,12 @@ func callerWord(s string) bool {
 //     is a counting call.
 //   - Counts that the model cannot have made are none.
 func (f Facts) Usage(estIn, estOut int64) admission.Usage {
+	u := f.usage(estIn, estOut)
+	u.Cached, u.Reasoning = min(u.Cached, u.Input), min(u.Reasoning, u.Output)
+	return u
+}
+
+func (f Facts) usage(estIn, estOut int64) admission.Usage {
 	if f.Absurd {
 		f.Known, f.Input, f.Output, f.Cached, f.Reasoning, f.silent = KnownNothing, 0, 0, 0, 0, false
 	}
@@ -226,7 +234,6 @@ func (f Facts) Usage(estIn, estOut int64) admission.Usage {
 		u.Known, u.InputKnown = true, true
 		if f.Implausible {
 			u.Output, u.Capped = f.maxOut, true
-			u.Reasoning = min(u.Reasoning, u.Output)
 		}
 		if f.after > 0 && (!f.Terminal || f.Output == 0) {
 			u.Known, u.Output = false, max(sum(f.Output, f.after), f.TextTokens)

@@ -93,6 +93,25 @@ func TestErrorsInside(t *testing.T) {
 			t.Errorf("%s: %+v, %+v", tt.name, f, u)
 		}
 	}
+	for _, body := range []string{`{"error":{"message":"m","code":500}}`, ` {"object":"error","message":"m"}` + "\n", `{"code":503,"message":"m"}`} {
+		for _, media := range []string{"text/plain", "text/html; charset=utf-8", "application/octet-stream", sse, "application/json", ""} {
+			f := everyWay(t, Options{ContentType: media, Status: 200}, body)
+			if u := f.Usage(15, 512); f.End != Error || f.CallerFault || !u.Refund {
+				t.Errorf("%s as %q: %+v, %+v", body, media, f, u)
+			}
+		}
+	}
+	// An upstream that began in its own way, and nothing delivered either.
+	for _, begin := range []string{
+		"event: message_start\n" + `data: {"type":"message_start","message":{"usage":{"input_tokens":25,"output_tokens":1}}}` + "\n\n",
+		`data: {"type":"response.created","response":{"usage":null}}` + "\n\n",
+		`data: {"id":"x","object":"chat.completion.chunk","choices":[],"usage":null}` + "\n\n",
+	} {
+		f := everyWay(t, Options{ContentType: sse, Status: 200}, begin+"event: error\ndata: overloaded\n\n")
+		if u := f.Usage(15, 512); f.End != Error || f.Delivered || !u.Refund {
+			t.Errorf("behind %q: %+v, %+v", begin, f, u)
+		}
+	}
 	fine := []string{
 		role + hello + stop + done,
 		role + "event: message\n" + hello + done,

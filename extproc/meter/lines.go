@@ -115,7 +115,7 @@ func (m *Meter) beginLine(p []byte, i int) int {
 	}
 	l.state, l.nameLen = lineName, 0
 	l.lines++
-	if l.bare || p[i] == '{' && m.beginBare() {
+	if l.bare {
 		l.state, l.field = lineValue, fieldBare
 	}
 	return i
@@ -147,6 +147,12 @@ func (m *Meter) readName(p []byte, i int) int {
 			m.beginField()
 			m.lineDone()
 			return l.lineEnd(p, i)
+		case '{':
+			if len(bytes.TrimSpace(l.name[:l.nameLen])) == 0 && l.nameLen < len(l.name) && m.beginBare() {
+				l.state, l.field = lineValue, fieldBare
+				return i
+			}
+			fallthrough
 		default:
 			if l.nameLen < len(l.name) {
 				l.name[l.nameLen] = c

@@ -157,6 +157,8 @@ func (m *Meter) read(p []byte) {
 		m.readJSON(p)
 	case formSSE:
 		m.readLines(p)
+	case formOpaque:
+		m.readUntyped(p)
 	}
 }
 

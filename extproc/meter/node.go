@@ -196,7 +196,7 @@ func rootChild(name []byte) node {
 		return nodeIncomplete
 	case "input_tokens":
 		return nodeCountedInput
-	case "code":
+	case "code", "error_code":
 		return nodeCode
 	case "detail":
 		return nodeDetail

@@ -116,7 +116,7 @@ func (s *summary) mergeKind(d *document) {
 func (s *summary) mergeFault(d *document) {
 	f := &d.fault
 	bare := d.choiceList == 0 && !d.usageSeen && d.data == 0 && d.texts == 0
-	f.set = f.set || bare && (d.detail || d.title && f.number >= 400 || s.problem)
+	f.set = f.set || bare && (d.detail || f.number >= 400 || s.problem)
 	if !f.set || s.fault.set {
 		return
 	}
