@@ -65,6 +65,9 @@ type Usage struct {
 	Refund     bool  // nothing was delivered and nothing ran: charge nothing
 	Choices    int64 // answers that were seen; ManyChoices = so many or more
 	Capped     bool  // the upstream counted far more output than the caller's cap allows: Output is the cap
+
+	Implausible bool // the upstream counted what the model cannot have used: none of it is believed
+	Unreadable  bool // the answer came in a coding or form that is not read
 }
 
 // ManyChoices is where Usage.Choices ends.
@@ -87,6 +90,16 @@ func (e *End) counted() (failed, ok bool) {
 // tokens (T8). What the meter does not know is charged by what was delivered
 // and, where nothing says how much that was, by the estimate: never nothing.
 func (e *End) charge(in, out int64) quota.Amount {
+	a := e.amount(in, out)
+	a.Input, a.Output = min(max(a.Input, 0), mostTokens), min(max(a.Output, 0), mostTokens)
+	return a
+}
+
+// mostTokens bounds what one request can be charged of each kind, so that no
+// sum or product of it overflows.
+const mostTokens = 1 << 50
+
+func (e *End) amount(in, out int64) quota.Amount {
 	u := &e.Usage
 	switch {
 	case e.Result == ResultNoAnswer || e.Result == ResultStage || u.Refund:

@@ -40,6 +40,10 @@ func TestCharge(t *testing.T) {
 		{"local reply", End{Result: ResultNoAnswer, Failed: true}, amount(0, 0, 0)},
 		{"a stage below refused", End{Result: ResultStage, Usage: Usage{Known: true, InputKnown: true, Input: 5, Output: 5}}, amount(0, 0, 0)},
 		{"never told", unseen, amount(1, 0, 0)},
+		{"no sum overflows", End{Usage: Usage{Known: true, InputKnown: true, Input: math.MaxInt64, Output: math.MaxInt64}}, amount(1, mostTokens, mostTokens)},
+		{"nor a total", End{Usage: Usage{Total: math.MaxInt64}}, amount(1, in, mostTokens)},
+		{"a negative estimate is none", End{Usage: Usage{Output: math.MinInt64}, Result: ResultCaller}, amount(1, in, 0)},
+		{"implausible: the estimate", End{Usage: Usage{Implausible: true}}, amount(1, in, out)},
 		{"negative counts are none", End{Usage: Usage{Known: true, InputKnown: true, Input: -5, Output: -1}}, amount(1, 0, 0)},
 	} {
 		if got := c.end.charge(in, out); got != c.want {

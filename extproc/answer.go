@@ -33,8 +33,8 @@ func (c *conversation) receiveAnswer(now time.Time, m *message) error {
 	details := codeDetails(m)
 	switch c.state {
 	case opening:
-		c.began = now
-		c.state, c.finished = aside, true
+		c.startedLate(now, m)
+		return nil
 	case reading:
 		if details == viaUpstream && c.mode() == policy.Enforce {
 			// No body came (headers, then trailers that are not sent to us),
@@ -168,6 +168,9 @@ func (c *conversation) receiveRest(now time.Time, m *message) error {
 	case aside, passing:
 		c.reply(reply{phase: m.phase, remove: forged(m.header)})
 		return nil
+	case opening:
+		c.startedLate(now, m)
+		return nil
 	case running:
 	default:
 		return violation("%s before the request was judged", m.phase)
@@ -218,14 +221,22 @@ func (c *conversation) takeChunk(now time.Time, m *message) reply {
 // metering describes the answer to the meter.
 func (c *conversation) metering(h header) meter.Options {
 	k := &c.call
-	return meter.Options{
+	o := meter.Options{
 		Kind: k.kind, Status: c.answer.status,
 		ContentType:     h.get("content-type"),
 		ContentEncoding: strings.Join(h.values("content-encoding"), ","),
 		HideUsage:       k.edit.hideUsage,
 		MaxEvent:        k.effective.Metering.MaxEvent,
 		MaxOut:          k.request.MaxOut,
+		Prompts:         k.request.Prompts,
 	}
+	if k.kind == policy.OpenAIChat || k.kind == policy.OpenAICompletions {
+		o.Choices = k.request.Choices
+	}
+	if m, ok := k.effective.FindModel(k.request.Model); ok {
+		o.ContextLimit, o.OutputLimit = m.ContextLimit, m.OutputLimit
+	}
+	return o
 }
 
 func (c *conversation) takeTrailers(now time.Time, m *message) reply {
@@ -234,6 +245,9 @@ func (c *conversation) takeTrailers(now time.Time, m *message) reply {
 	c.noteGRPC(m.header)
 	if !c.finished && c.call.grpc && c.failing() {
 		c.pushBack(now, &r, m.header, true)
+	}
+	if a := c.answer.meter; a != nil && !c.finished {
+		a.Write(nil, true)
 	}
 	c.finishAnswer()
 	return r

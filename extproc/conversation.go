@@ -125,6 +125,11 @@ func (c *conversation) receiveRequest(now time.Time, m *message) error {
 	case passing:
 		c.reply(reply{phase: m.phase, remove: forged(m.header)})
 		return nil
+	case opening:
+		if m.phase == requestTrailers {
+			c.startedLate(now, m)
+			return nil
+		}
 	}
 	return violation("%s without request_headers, or after Envoy's own answer", m.phase)
 }

@@ -94,10 +94,11 @@ func (c *conversation) collect() admission.End {
 	f := a.meter.Facts()
 	e.Usage = f.Usage(c.reserved())
 	e.Usage.Choices = f.Choices
-	if u := &e.Usage; c.call.request.Fixed > 0 && !u.Known && !u.Refund && u.Total == 0 {
-		*u = admission.Usage{} // the API's stated cost, whatever was delivered
+	if u := &e.Usage; c.call.request.Fixed > 0 && !u.Refund {
+		// The API's stated cost, whatever was delivered and counted.
+		*u = admission.Usage{Implausible: u.Implausible, Unreadable: u.Unreadable}
 	}
-	e.Learn = f.Known == meter.KnownAll && (f.End == meter.Complete || f.End == meter.Length)
+	e.Learn = f.Known == meter.KnownAll && !f.Absurd && (f.End == meter.Complete || f.End == meter.Length)
 	return e
 }
 

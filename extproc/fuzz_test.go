@@ -88,7 +88,7 @@ func (r *run) hear() {
 		}
 		r.asked = append(r.asked[:at:at], r.asked[at+1:]...)
 		r.last = m.immediate != nil
-		r.judged = r.judged || r.last || len(m.metadata) > 0 || !m.phase.request()
+		r.judged = r.judged || r.last || len(m.metadata) > 0 || !m.phase.request() || r.talk.state == aside // its first message came late
 		if out := unmarshal(r.t, encode(m)); out.GetResponse() == nil {
 			r.t.Fatalf("a reply without a kind to %v", m.phase)
 		}

@@ -41,6 +41,7 @@ type call struct {
 	bodyJudged    bool
 	bodyless      bool // the headers are all of the request
 	paramsHeld    bool // the body complies with the key's parameter scopes
+	gzip          bool // the caller takes gzip
 	request       *admission.Request
 	edit          edit
 }
@@ -98,6 +99,7 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	k.grpc = isGRPC(m.header.get("content-type"))
 	k.forged = forged(m.header)
 	k.bodyless = m.endOfStream
+	k.gzip = takesGzip(m.header.values("accept-encoding"))
 	c.trace(m)
 	if f := c.establish(now, m); f != nil {
 		c.refuse(now, requestHeaders, f)

@@ -190,10 +190,10 @@ func orders() []order {
 				}
 				return nil
 			}},
-		{name: "JSON that tells its usage", moves: rerank(`{"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`), end: ok(200),
+		{name: "JSON that tells its usage is charged its stated cost", moves: rerank(`{"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`), end: ok(200),
 			charge: func(u admission.Usage) error {
-				if !u.Known || u.Input != 3 || u.Output != 2 {
-					return fmt.Errorf("want 3 in, 2 out, got %+v", u)
+				if u != (admission.Usage{}) {
+					return fmt.Errorf("want the reserved cost, got %+v", u)
 				}
 				return nil
 			}},
@@ -298,7 +298,13 @@ func orders() []order {
 		{name: "request_body twice", moves: chat(move{reqBody(chatBody, true), "end"}),
 			end: ended(admission.ResultUnknown, 0), refused: codes.InvalidArgument},
 		{name: "body first", moves: []move{{reqBody(chatBody, true), "end"}}, refused: codes.InvalidArgument},
-		{name: "answer's body first", moves: []move{{chunk("x", true), "end"}}, refused: codes.InvalidArgument},
+		{name: "answer's body first", moves: []move{{chunk("x", true), "response_body"}}},
+		{name: "answer's trailers first", moves: []move{{trailers("x", "1"), "response_trailers"}}},
+		{name: "trailers first", moves: []move{{reqTrailers(), "request_trailers"}}},
+		{name: "answer behind trailers that came first", moves: []move{{reqTrailers(), "request_trailers"},
+			{answered("200", via, false), "response_headers"}, {chunk("x", true), "response_body"}}},
+		{name: "body behind trailers that came first", moves: []move{{reqTrailers(), "request_trailers"}, {reqBody(chatBody, true), "end"}}, refused: codes.InvalidArgument},
+		{name: "headers behind an answer's body that came first", moves: []move{{chunk("x", true), "response_body"}, {chatHead(), "end"}}, refused: codes.InvalidArgument},
 		{name: "answer's body before the judgement", moves: []move{{chatHead(), "request_headers"}, {chunk("x", true), "end"}}, refused: codes.InvalidArgument},
 		{name: "body after Envoy's own answer", moves: []move{
 			{chatHead(), "request_headers"}, {answered("413", "request_payload_too_large", true), "response_headers"},

@@ -77,9 +77,8 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	if k.kind == policy.JSON {
 		r.Fixed = k.api.Cost
 	}
-	if c.wantsUsage(b) {
-		k.edit.hideUsage = true
-		edits = append(edits, body.IncludeUsage())
+	if edits, f = c.fitting(b, edits, told); f != nil {
+		return nil, f
 	}
 	if len(edits) > 0 || len(k.edit.cuts) > 0 || told {
 		k.edit.body, k.edit.edits = b, edits
@@ -200,9 +199,6 @@ func (c *conversation) admit(at phase, d *admission.Decision) reply {
 		r.replace, r.body = true, edited
 		r.set = append(r.set, field{"content-length", strconv.Itoa(len(edited))})
 	}
-	if c.call.edit.hideUsage {
-		r.remove = append(r.remove, "accept-encoding") // a coded chunk could not be hidden
-	}
 	return r
 }
 
@@ -211,7 +207,7 @@ func (c *conversation) admit(at phase, d *admission.Decision) reply {
 func (c *conversation) upstream(at phase, d *admission.Decision) reply {
 	k := &c.call
 	r := reply{phase: at, set: make([]field, 0, 8)}
-	r.set = append(r.set, field{headerRequestID, k.id}, field{headerReason, d.Reason.String()})
+	r.set = append(r.set, field{headerRequestID, k.id}, field{headerReason, d.Reason.String()}, k.offered())
 	if k.identity != nil {
 		r.set = append(r.set, field{headerTenant, k.identity.Tenant}, field{headerClass, k.standing.class.String()})
 	}

@@ -208,6 +208,16 @@ func (p *Policy) Finish() *Policy {
 	return p
 }
 
+// completeLimits fills in more than what the models of today take and write.
+func (m *Model) completeLimits() {
+	if m.ContextLimit == 0 {
+		m.ContextLimit = 2 << 20
+	}
+	if m.OutputLimit == 0 {
+		m.OutputLimit = max(256<<10, m.MaxOutput)
+	}
+}
+
 // complete fills what depends on other fields. Doing it twice changes nothing.
 func (p *Policy) complete() {
 	for i := range p.APIs {
@@ -217,6 +227,7 @@ func (p *Policy) complete() {
 		if p.Models[i].MaxOutput == 0 {
 			p.Models[i].MaxOutput = p.Estimate.MaxOutput
 		}
+		p.Models[i].completeLimits()
 	}
 	for i := range p.Pools {
 		p.Pools[i].complete()

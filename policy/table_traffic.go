@@ -85,6 +85,8 @@ func modelTable() codec[Model] {
 		key("aliases", func(m *Model) *[]string { return &m.Aliases }, maybe(list(alias, zero[string], 0, 1000), emptyList)),
 		key("pools", func(m *Model) *[]string { return &m.Pools }, unique(list(text(1, 64), zero[string], 1, 100))).need(),
 		key("maxOutput", func(m *Model) *int64 { return &m.MaxOutput }, whole[int64](1, 10_000_000)),
+		key("contextLimit", func(m *Model) *int64 { return &m.ContextLimit }, whole[int64](1, 100_000_000)),
+		key("outputLimit", func(m *Model) *int64 { return &m.OutputLimit }, whole[int64](1, 100_000_000)),
 	)
 }
 

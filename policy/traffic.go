@@ -52,6 +52,10 @@ type Model struct {
 	Aliases   []string // exact, or a trailing * glob
 	Pools     []string // pool names, any variant
 	MaxOutput int64    // cap assumed for calls without one; default Estimate.MaxOutput
+	// What one prompt holds at most, and one answer, in tokens (1 to
+	// 100,000,000; defaults 2,097,152 and 262,144, or MaxOutput where that is
+	// larger). A model's count beyond is not believed.
+	ContextLimit, OutputLimit int64
 }
 
 // Pool is one set of endpoints of one precision behind one Envoy cluster.

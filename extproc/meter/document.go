@@ -16,6 +16,7 @@ type document struct {
 
 	usage      counts // of the object, or of the array's element, being read
 	batch      counts // the sum over elements read before
+	other      counts // of the object before one that may say the same
 	usageSeen  bool   // a usage object, not null
 	usageStart bool   // it is Anthropic's first, whose output is no count
 	counted    bool   // answer of a counting call
@@ -93,6 +94,7 @@ const (
 	haveInput = 1 << iota
 	haveOutput
 	haveTotal
+	haveAbsurd // a number that no count can be: negative, or beyond 63 bits
 )
 
 func (c *counts) add(o *counts) {
@@ -106,6 +108,9 @@ func (c *counts) add(o *counts) {
 	c.besideRead = sum(c.besideRead, o.besideRead)
 	c.besideWritten = sum(c.besideWritten, o.besideWritten)
 }
+
+// any reports a count that is not zero.
+func (c *counts) any() bool { return c.input|c.output|c.total|c.besideRead|c.besideWritten != 0 }
 
 // sum adds two counts that are not negative, up to the largest value.
 func sum(a, b int64) int64 {
@@ -142,6 +147,10 @@ func (d *document) open(n node, array bool) {
 			d.usageSeen, d.usageStart = true, n == nodeUsageStart
 			d.usage = counts{}
 		}
+	case nodeUsageBeside:
+		if !array {
+			d.usageSeen, d.other, d.usage = true, d.usage, counts{}
+		}
 	case nodeMeta, nodeDetails:
 		if !array {
 			d.usageSeen, d.repeats, d.usage = true, true, counts{}
@@ -170,6 +179,10 @@ func (d *document) close(n node) {
 		d.fin.end(d.index, d.reason)
 		d.fault.set = d.fault.set || d.reason == reasonError
 		d.reason = reasonNone
+	case nodeUsageBeside:
+		if d.other.any() {
+			d.usage = d.other
+		}
 	case nodeItem:
 		d.batch.add(&d.usage)
 		d.usage = counts{}
@@ -232,6 +245,9 @@ func (d *document) str(n node, s []byte) {
 func (d *document) word(n node, s []byte) {
 	v, ok := number(s)
 	if !ok {
+		if n >= nodeInput && n <= nodeReasoning && absurd(s) {
+			d.usage.have |= haveAbsurd
+		}
 		return
 	}
 	switch n {
@@ -254,9 +270,17 @@ func (d *document) word(n node, s []byte) {
 	case nodeCountedInput:
 		d.counted = true
 	case nodeChoiceIndex:
-		d.index = int(min(v, 63))
+		d.index = int(min(v, maxChoices-1))
 	case nodeErrorCode, nodeCode, nodeStatus:
 		d.fault.number = int(min(v, 999))
+	case nodeBaseStatus:
+		if v != 0 {
+			d.fault.set = true
+			d.fault.code.set(s)
+			if callerBaseStatus(v) {
+				d.fault.kind.set([]byte("invalid_request"))
+			}
+		}
 	}
 }
 
@@ -273,6 +297,23 @@ func number(s []byte) (int64, bool) {
 		return 0, false
 	}
 	return int64(math.Ceil(f)), true
+}
+
+// absurd reports a number that no count can be.
+func absurd(s []byte) bool {
+	f, _ := strconv.ParseFloat(string(s), 64) // out of range is infinite
+	return f < 0 || f >= 1<<63
+}
+
+// callerBaseStatus knows the codes of MiniMax that are about the request:
+// input or output refused for its content, parameters refused.
+func callerBaseStatus(v int64) bool { return v == 1026 || v == 1027 || v == 2013 }
+
+// known reports a document of one of the supported APIs: what it delivers is
+// its text.
+func (d *document) known() bool {
+	return d.choiceList > 0 || d.texts > 0 || d.usageSeen || d.kind.n > 0 || d.data > 0 || d.repeats ||
+		d.token || d.counted || d.fault.set || d.detail || d.title
 }
 
 // usageOnly reports the usage chunk of an OpenAI stream.

@@ -57,12 +57,15 @@ type Facts struct {
 	Stream      bool  // an event stream
 	Unreadable  bool  // coding, content type or content that is not understood
 	Implausible bool  // Output is far above the caller's cap; Usage charges the cap
+	Absurd      bool  // a count that the model cannot have made: none is believed
 	CountOnly   bool  // answer of a token counting call: nothing was generated
 
 	Choices int64 // answers that were seen, up to admission.ManyChoices
 
 	maxOut int64
 	after  int64 // tokens of text since the last count of output
+	silent bool  // what was read is understood and holds no text
+	coded  bool  // in a coding that is not read
 }
 
 // slack is how many tokens beyond twice the cap are still plausible.
@@ -71,25 +74,23 @@ const slack = 64
 // Facts may be called at any time, also after Close.
 func (m *Meter) Facts() Facts {
 	s := m.sum // a copy
-	if m.form == formJSON && s.events == 0 {
-		s.mergeText(&m.doc.text) // of a document that was cut
-		s.all = m.doc.all
-	}
+	m.unended(&s)
 	f := Facts{
 		TextBytes: max(s.text.bytes, s.all.bytes), TextChars: max(s.text.chars, s.all.chars),
 		TextTokens: max(s.text.tokens(), s.all.tokens()),
 		Events:     s.events, Bytes: m.wire, Stream: m.form == formSSE,
 		CountOnly: s.counted && s.c.have == 0,
 		Choices:   int64(bits.OnesCount64(s.fin.seen)),
-		maxOut:    m.o.MaxOut, after: s.after,
+		maxOut:    m.o.MaxOut, after: s.after, coded: m.coded,
 	}
 	f.Unreadable = m.unreadable()
-	f.setCounts(&s, m.o.Kind)
+	f.silent = f.TextBytes == 0 && (s.fin.seen != 0 || s.needs || s.last)
+	f.setCounts(&s, &m.o)
 	f.setEnd(m, &s)
 	switch {
 	case m.o.Status >= 400:
 	case f.Unreadable:
-		f.Delivered = m.wire > 0
+		f.Delivered = true
 	default:
 		f.Delivered = f.TextBytes > 0 || s.data > 0
 	}
@@ -101,8 +102,10 @@ func (m *Meter) unreadable() bool {
 	switch {
 	case m.wire == 0:
 		return false
-	case m.dec != nil && m.dec.failed, m.form == formOpaque:
+	case m.dec != nil && m.dec.failed:
 		return true
+	case m.form == formOpaque:
+		return !m.sum.fault.set
 	case m.form == formJSON:
 		return m.sum.events == 0 && m.walk.state == atFault
 	}
@@ -110,11 +113,15 @@ func (m *Meter) unreadable() bool {
 }
 
 // setCounts fills in the usage.
-func (f *Facts) setCounts(s *summary, kind policy.Kind) {
+func (f *Facts) setCounts(s *summary, o *Options) {
 	c := &s.c
+	if s.part && f.Stream && o.Prompts > 1 { // one prompt of several
+		c.have &^= haveInput | haveTotal
+		c.total = 0
+	}
 	f.Cached, f.CacheWrite, f.Reasoning = c.cached, c.written, c.reasoning
 	switch {
-	case c.have&haveInput != 0 && (c.have&haveOutput != 0 || kind == policy.OpenAIEmbeddings):
+	case c.have&haveInput != 0 && (c.have&haveOutput != 0 || o.Kind == policy.OpenAIEmbeddings):
 		f.Known, f.Input, f.Output = KnownAll, c.input, c.output
 		if f.Total = c.total; c.have&haveTotal == 0 || c.total == 0 {
 			f.Total = sum(c.input, c.output)
@@ -127,6 +134,7 @@ func (f *Facts) setCounts(s *summary, kind policy.Kind) {
 	case c.have&haveOutput != 0:
 		f.Output = c.output // alone: a lower bound of the estimate
 	}
+	f.Absurd = c.absurd(o)
 }
 
 // setEnd tells how the answer ended.
@@ -164,7 +172,7 @@ func (f *Facts) setError(e *fault, status int) {
 		f.ErrorStatus, _ = strconv.Atoi(f.ErrorCode)
 	}
 	switch {
-	case f.ErrorStatus >= 400:
+	case f.ErrorStatus >= 400 && f.ErrorStatus < 600:
 		f.CallerFault = callerStatus(f.ErrorStatus)
 	case status >= 400:
 		f.CallerFault = callerStatus(status)
@@ -199,19 +207,37 @@ func callerWord(s string) bool {
 //   - Where the output is not known, it is what was delivered: the estimate of
 //     the text, or the last running total and the text after it.
 //   - A stream cut before its first text has no output, nor has an answer
-//     without a single byte, and that is known.
-//   - An answer that cannot be read is charged at estOut, at most at one token
-//     for each of its bytes if it was cut, and never at nothing.
-//   - An error with nothing delivered and nothing counted is given back, as is
-//     a counting call.
+//     without a single byte, nor a whole one that has no text, and that is
+//     known.
+//   - An answer that cannot be read is charged by its bytes and at estOut at
+//     least; if it was cut, at most at one token for each of its bytes, and
+//     never at nothing.
+//   - An error with nothing delivered and no output counted is given back, as
+//     is a counting call.
+//   - Counts that the model cannot have made are none.
 func (f Facts) Usage(estIn, estOut int64) admission.Usage {
-	u := admission.Usage{Input: f.Input, Output: f.Output, Cached: f.Cached, Reasoning: f.Reasoning}
+	u := f.usage(estIn, estOut)
+	u.Cached, u.Reasoning = min(u.Cached, u.Input), min(u.Reasoning, u.Output)
+	return u
+}
+
+func (f Facts) usage(estIn, estOut int64) admission.Usage {
+	if f.Absurd {
+		f.Known, f.Input, f.Output, f.Cached, f.Reasoning, f.silent = KnownNothing, 0, 0, 0, 0, false
+	}
+	u := admission.Usage{
+		Input: f.Input, Output: f.Output, Cached: f.Cached, Reasoning: f.Reasoning,
+		Implausible: f.Absurd, Unreadable: f.Unreadable,
+	}
+	if f.End == Error && !f.Delivered && f.Output == 0 && f.Known != KnownTotal {
+		u.Refund = true
+		return u
+	}
 	switch f.Known {
 	case KnownAll:
 		u.Known, u.InputKnown = true, true
 		if f.Implausible {
 			u.Output, u.Capped = f.maxOut, true
-			u.Reasoning = min(u.Reasoning, u.Output)
 		}
 		if f.after > 0 && (!f.Terminal || f.Output == 0) {
 			u.Known, u.Output = false, max(sum(f.Output, f.after), f.TextTokens)
@@ -224,13 +250,13 @@ func (f Facts) Usage(estIn, estOut int64) admission.Usage {
 	case KnownInput:
 		u.InputKnown = true
 	case KnownNothing:
-		u.Refund = f.CountOnly || f.End == Error && !f.Delivered && f.Output == 0
+		u.Refund = f.CountOnly
 	}
 	if u.Refund {
 		return u
 	}
 	u.Output = max(f.Output, f.delivered(estOut))
-	u.Known = u.Output == 0 && (f.Bytes == 0 || f.Stream && f.End == Cut)
+	u.Known = u.Output == 0 && !f.Absurd && (f.Bytes == 0 || f.Stream && f.End == Cut || f.Terminal && f.silent)
 	return u
 }
 
@@ -239,10 +265,11 @@ func (f *Facts) delivered(estOut int64) int64 {
 	if !f.Unreadable {
 		return f.TextTokens
 	}
-	n := estOut
-	if n <= 0 {
-		n = f.Bytes / 4
+	byBytes := (f.Bytes - DefaultMaxEvent) / 8 // of an event, most is not text
+	if f.coded {
+		byBytes = f.Bytes / 4
 	}
+	n := max(estOut, byBytes)
 	if f.End == Cut {
 		n = min(n, f.Bytes)
 	}

@@ -18,8 +18,15 @@ type lines struct {
 	head     [8]byte
 	event    [6]byte // its type
 	eventLen int
-	start    int // where it begins in this chunk; -1 = in one before
-	dataAt   int // where its data begin in this chunk
+	start    int  // where it begins in this chunk; -1 = in one before
+	dataAt   int  // where its data begin in this chunk
+	closed   bool // data lines before made whole documents
+	only     bool // these hold usage alone
+	bare     bool // JSON outside of any field is being read
+
+	// bytes of the stream, to weigh what never ends
+	base, total int64 // before and behind this chunk
+	began       int64 // where the event begins
 }
 
 type lineState uint8
@@ -37,6 +44,8 @@ const (
 	fieldOther field = iota
 	fieldData
 	fieldEvent
+	fieldError // llama.cpp's, outside of the data
+	fieldBare  // no field: a JSON document stands for itself
 )
 
 const byteOrderMark = "\xef\xbb\xbf"
@@ -44,6 +53,7 @@ const byteOrderMark = "\xef\xbb\xbf"
 // readLines reads the next bytes of an event stream.
 func (m *Meter) readLines(p []byte) {
 	l := &m.lines
+	l.base, l.total = l.total, l.total+int64(len(p))
 	if l.start = -1; l.lines == 0 {
 		l.start = 0
 	}
@@ -52,7 +62,7 @@ func (m *Meter) readLines(p []byte) {
 			if l.afterCR = false; p[i] == '\n' {
 				i++
 				if l.lines == 0 {
-					l.start = i
+					l.start, l.began = i, l.base+int64(i)
 					m.hide.lineFeed(i)
 				}
 				continue
@@ -92,18 +102,22 @@ func (m *Meter) beginLine(p []byte, i int) int {
 		if n := m.shapes.match(p[i:], &t); n > 0 {
 			m.sum.events++
 			m.sum.mergeText(&t)
-			l.start = i + n
+			l.start, l.began = i+n, l.base+int64(i+n)
 			m.hide.boundary(p, i+n, false)
 			return i + n
 		}
 	}
 	if p[i] == '\n' || p[i] == '\r' {
+		size := l.base + int64(i) - l.began
 		i = l.lineEnd(p, i)
-		m.dispatch(p, i)
+		m.dispatch(p, i, size)
 		return i
 	}
 	l.state, l.nameLen = lineName, 0
 	l.lines++
+	if l.bare {
+		l.state, l.field = lineValue, fieldBare
+	}
 	return i
 }
 
@@ -131,7 +145,14 @@ func (m *Meter) readName(p []byte, i int) int {
 			return i + 1
 		case '\n', '\r':
 			m.beginField()
+			m.lineDone()
 			return l.lineEnd(p, i)
+		case '{':
+			if len(bytes.TrimSpace(l.name[:l.nameLen])) == 0 && l.nameLen < len(l.name) && m.beginBare() {
+				l.state, l.field = lineValue, fieldBare
+				return i
+			}
+			fallthrough
 		default:
 			if l.nameLen < len(l.name) {
 				l.name[l.nameLen] = c
@@ -149,12 +170,16 @@ func (m *Meter) beginField() {
 	switch string(l.name[:l.nameLen]) {
 	case "data":
 		l.field = fieldData
-		if l.data > 0 {
+		if l.data > 0 && !m.closeDocument() {
 			m.feedData([]byte{'\n'})
 		}
 		l.data++
 	case "event":
 		l.field, l.eventLen = fieldEvent, 0
+	case "error":
+		if l.field = fieldError; !m.beginBare() {
+			m.sum.fault.set = true
+		}
 	case "", "id", "retry":
 	default:
 		m.sum.faulty++
@@ -168,6 +193,8 @@ func (m *Meter) readValue(p []byte, i int) int {
 	switch l.field {
 	case fieldData:
 		m.feedData(p[i:end])
+	case fieldError, fieldBare:
+		m.walk.feed(p[i:end])
 	case fieldEvent:
 		copy(l.event[min(l.eventLen, len(l.event)):], p[i:end])
 		l.eventLen = min(l.eventLen+end-i, len(l.event))
@@ -175,6 +202,7 @@ func (m *Meter) readValue(p []byte, i int) int {
 	if end == len(p) {
 		return end
 	}
+	m.lineDone()
 	return l.lineEnd(p, end)
 }
 
@@ -192,17 +220,24 @@ func (l *lines) isDone() bool {
 	return l.dataLen <= len(l.head) && string(bytes.TrimSpace(l.head[:l.dataLen])) == "[DONE]"
 }
 
-func (l *lines) isError() bool { return string(l.event[:l.eventLen]) == "error" }
+func (l *lines) isError() bool { return bytes.EqualFold(l.event[:l.eventLen], []byte("error")) }
 
-// dispatch takes the event that ends at p[i].
-func (m *Meter) dispatch(p []byte, i int) {
+// dispatch takes the event of so many bytes that ends at p[i].
+func (m *Meter) dispatch(p []byte, i int, size int64) {
 	l, d := &m.lines, &m.doc
-	cut := false
+	m.endBare()
+	only := false
 	switch {
-	case l.data == 0:
+	case l.dataLen == 0 && (l.data == 0 || l.closed):
+		if only = l.only; !l.closed {
+			m.weigh(size)
+		}
 	case m.walk.state == atEnd:
 		d.fault.set = d.fault.set || l.isError()
-		cut = m.o.HideUsage && d.usageOnly() && m.hide.size(i) <= m.o.MaxEvent
+		only = d.usageOnly() && (l.only || !l.closed)
+		if !d.known() {
+			m.weigh(size)
+		}
 		if l.start >= 0 && l.data == 1 && !l.afterCR && d.plain() {
 			m.shapes.learn(p[l.start:i], l.dataAt-l.start+d.textAt, l.dataAt-l.start+d.textEnds)
 		}
@@ -212,12 +247,14 @@ func (m *Meter) dispatch(p []byte, i int) {
 	default:
 		m.unread()
 	}
+	m.sum.fault.set = m.sum.fault.set || l.isError()
 	if l.data > 0 {
 		*d = document{}
 		m.walk.reset()
 	}
 	l.lines, l.data, l.dataLen, l.eventLen, l.start = 0, 0, 0, 0, i
-	m.hide.boundary(p, i, cut)
+	l.closed, l.only, l.began = false, false, l.base+int64(i)
+	m.hide.boundary(p, i, only && m.o.HideUsage && m.hide.size(i) <= m.o.MaxEvent)
 }
 
 func (m *Meter) commit() { m.sum.merge(&m.doc) }
@@ -225,11 +262,9 @@ func (m *Meter) commit() { m.sum.merge(&m.doc) }
 // unread takes an event whose data are no JSON: its bytes are charged as text
 // of four bytes a token.
 func (m *Meter) unread() {
-	m.sum.faulty++
 	if m.lines.isError() {
-		m.sum.fault.set = true
 		return
 	}
-	n := int64(m.lines.dataLen)
-	m.sum.mergeText(&textCount{bytes: n, chars: n, quarters: n})
+	m.sum.faulty++
+	m.sum.mergeText(byBytes(int64(m.lines.dataLen)))
 }

@@ -45,6 +45,11 @@ type Options struct {
 	HideUsage bool
 	MaxEvent  int64 // largest event that may be held back and cut out; 0 = DefaultMaxEvent
 	MaxOut    int64 // the caller's output cap over all choices; 0 = none
+	Prompts   int64 // prompts in the call; 0 = one
+	Choices   int64 // answers asked for, over all prompts; 0 = not known
+	// What one prompt and one answer of the model may be at most, in tokens;
+	// 0 = no bound. A count beyond is not believed.
+	ContextLimit, OutputLimit int64
 }
 
 // form is how the answer's bytes are read.
@@ -60,18 +65,19 @@ const (
 // Meter reads one answer. It is used by one goroutine at a time. Close must
 // be called at the end.
 type Meter struct {
-	o      Options
-	form   form
-	coded  bool // a coding that is not decoded
-	ended  bool
-	wire   int64 // bytes as they came
-	dec    *decoder
-	walk   walker
-	doc    document
-	lines  lines
-	hide   hider
-	shapes shapes
-	sum    summary
+	o       Options
+	form    form
+	coded   bool // a coding that is not decoded
+	ended   bool
+	wire    int64 // bytes as they came
+	decoded int64 // bytes of them read
+	dec     *decoder
+	walk    walker
+	doc     document
+	lines   lines
+	hide    hider
+	shapes  shapes
+	sum     summary
 }
 
 // New returns a meter for an answer.
@@ -81,6 +87,7 @@ func New(o Options) *Meter {
 	}
 	m := &Meter{o: o}
 	m.walk.doc = &m.doc
+	m.sum.each.most = int(min(max(o.Choices, 0), maxChoices))
 	m.form = formOf(o.ContentType)
 	m.sum.problem = strings.HasPrefix(strings.ToLower(o.ContentType), "application/problem+json")
 	switch coding(o.ContentEncoding) {
@@ -141,6 +148,7 @@ func (m *Meter) Close() {
 
 // read reads decoded bytes.
 func (m *Meter) read(p []byte) {
+	m.decoded += int64(len(p))
 	if m.form == formSniff {
 		m.form = sniff(p)
 	}
@@ -149,6 +157,8 @@ func (m *Meter) read(p []byte) {
 		m.readJSON(p)
 	case formSSE:
 		m.readLines(p)
+	case formOpaque:
+		m.readUntyped(p)
 	}
 }
 
@@ -182,16 +192,16 @@ func (m *Meter) readJSON(p []byte) {
 func (m *Meter) finish(chunk []byte) {
 	m.ended = true
 	l := &m.lines
-	if m.form == formSSE && l.data > 0 && (m.walk.state == atEnd || l.isDone()) {
+	if m.form == formSSE && (l.data > 0 && (m.walk.state == atEnd || l.isDone()) || l.bare || l.closed || l.isError()) {
 		if m.dec != nil {
 			chunk, l.start = nil, -1
 		}
-		m.dispatch(chunk, len(chunk))
+		m.dispatch(chunk, len(chunk), l.total-l.began)
 	}
 }
 
 // mayHide reports whether the event being read may turn out to be one that
 // is cut out.
 func (m *Meter) mayHide() bool {
-	return m.form == formSSE && !m.ended && m.doc.usageOnlySoFar() && m.walk.state != atFault
+	return m.form == formSSE && !m.ended && (m.lines.only || !m.lines.closed) && m.doc.usageOnlySoFar() && m.walk.state != atFault
 }

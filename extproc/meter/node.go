@@ -12,6 +12,7 @@ const (
 	// usage, in any of its places
 	nodeUsage
 	nodeUsageStart   // of Anthropic's message_start: its output is no count yet
+	nodeUsageBeside  // where another usage object may say the same: Groq's x_groq, Moonshot's choices
 	nodeInputParts   // prompt_tokens_details, input_tokens_details
 	nodeOutputParts  // completion_tokens_details, output_tokens_details
 	nodeMeta         // SGLang's meta_info
@@ -63,6 +64,9 @@ const (
 	nodeCode
 	nodeDetail
 	nodeTitle
+	nodeGroq       // Groq's x_groq
+	nodeBase       // MiniMax's base_resp
+	nodeBaseStatus // its status_code: 0 is none
 )
 
 // elem is the node of an array's elements.
@@ -89,7 +93,7 @@ func child(n node, name []byte) node {
 	switch n {
 	case nodeRoot, nodeItem:
 		return rootChild(name)
-	case nodeUsage, nodeUsageStart, nodeMeta, nodeDetails:
+	case nodeUsage, nodeUsageStart, nodeUsageBeside, nodeMeta, nodeDetails:
 		return usageChild(name)
 	case nodeInputParts, nodeOutputParts:
 		switch string(name) {
@@ -118,6 +122,17 @@ func child(n node, name []byte) node {
 	case nodeIncomplete:
 		if string(name) == "reason" {
 			return nodeReason
+		}
+	case nodeGroq:
+		switch string(name) {
+		case "usage":
+			return nodeUsageBeside
+		case "error":
+			return nodeError
+		}
+	case nodeBase:
+		if string(name) == "status_code" {
+			return nodeBaseStatus
 		}
 	case nodeMetaFinish:
 		switch string(name) {
@@ -181,7 +196,7 @@ func rootChild(name []byte) node {
 		return nodeIncomplete
 	case "input_tokens":
 		return nodeCountedInput
-	case "code":
+	case "code", "error_code":
 		return nodeCode
 	case "detail":
 		return nodeDetail
@@ -189,6 +204,10 @@ func rootChild(name []byte) node {
 		return nodeTitle
 	case "error_type":
 		return nodeErrorKind
+	case "x_groq":
+		return nodeGroq
+	case "base_resp":
+		return nodeBase
 	}
 	return nodeNone
 }
@@ -222,13 +241,13 @@ func usageChild(name []byte) node {
 // answerChild is the node of a member of the answer proper.
 func answerChild(n node, name []byte) node {
 	switch string(name) {
-	case "text", "thinking", "partial_json", "reasoning_content", "reasoning", "refusal", "name", "arguments":
+	case "text", "thinking", "partial_json", "reasoning_content", "reasoning", "refusal", "name", "arguments", "transcript":
 		return nodeText
 	case "content":
 		return nodeParts
 	case "tool_calls":
 		return nodeCalls
-	case "function", "function_call":
+	case "function", "function_call", "audio":
 		return nodeFunction
 	case "stop_reason":
 		if n == nodeRespText {
@@ -249,6 +268,10 @@ func answerChild(n node, name []byte) node {
 	case "error":
 		if n == nodeChoice {
 			return nodeError
+		}
+	case "usage":
+		if n == nodeChoice {
+			return nodeUsageBeside
 		}
 	}
 	return nodeNone

@@ -2,25 +2,29 @@ package meter
 
 // summary is what all documents of an answer told together.
 type summary struct {
-	text    textCount
-	all     textCount // the longest text that repeats what came before
-	after   int64     // tokens of text since the last count of output
-	events  int64     // documents read
-	faulty  int64     // events and lines that could not be read
-	c       counts
-	fin     finishes
-	last    bool // a terminal event was seen
-	needs   bool // the API says when an answer ends: without a word it is cut
-	data    int64
-	counted bool
-	problem bool
-	fault   fault
+	text       textCount
+	all        textCount // the longest text that repeats what came before
+	after      int64     // tokens of text since the last count of output
+	events     int64     // documents read
+	faulty     int64     // events and lines that could not be read
+	c          counts
+	each       choiceCounts // running totals of the single choices
+	part       bool         // input is that of one choice's prompt
+	fin        finishes
+	last       bool // a terminal event was seen
+	needs      bool // the API says when an answer ends: without a word it is cut
+	data       int64
+	understood bool // a document of a known API was read
+	counted    bool
+	problem    bool
+	fault      fault
 }
 
 // merge takes the findings of one whole document.
 func (s *summary) merge(d *document) {
 	s.events++
 	s.mergeText(&d.text)
+	s.understood = s.understood || d.known()
 	if d.all.quarters > s.all.quarters {
 		s.all = d.all
 	}
@@ -33,7 +37,7 @@ func (s *summary) merge(d *document) {
 		d.usage = d.batch
 	}
 	if d.usage.have != 0 {
-		s.mergeUsage(&d.usage, d.usageStart)
+		s.mergeUsage(d)
 	}
 	if d.kind.n > 0 || d.status.n > 0 {
 		s.mergeKind(d)
@@ -52,33 +56,41 @@ func (s *summary) mergeText(t *textCount) {
 }
 
 // mergeUsage takes a usage object: counts in it replace those before, fields
-// it lacks keep theirs, and an object of zeros is none.
-func (s *summary) mergeUsage(u *counts, start bool) {
-	if u.input|u.output|u.total|u.besideRead|u.besideWritten == 0 {
+// it lacks keep theirs, and an object of zeros is none. Beside a single choice
+// it counts that choice.
+func (s *summary) mergeUsage(d *document) {
+	u := &d.usage
+	s.c.have = s.c.have&^haveAbsurd | u.have&haveAbsurd
+	if !u.any() {
 		return
 	}
 	in := sum(u.input, sum(u.besideRead, u.besideWritten))
 	if u.have&haveInput != 0 && in > 0 {
-		s.c.input, s.c.have = in, s.c.have|haveInput
+		s.c.input, s.c.have, s.part = in, s.c.have|haveInput, d.choices == 1
 		s.c.cached = min(max(u.cached, u.besideRead), in)
 		s.c.written = min(max(u.written, u.besideWritten), in-s.c.cached)
 	}
 	if u.have&haveTotal != 0 {
 		s.c.total, s.c.have = u.total, s.c.have|haveTotal
 	}
+	output := u.output
 	switch {
-	case start:
+	case d.usageStart:
 		return
 	case u.have&haveOutput != 0:
-		s.c.output = u.output
 	case u.have&haveInput != 0 && u.have&haveTotal != 0:
-		s.c.output = max(u.total-in, 0)
+		output = max(u.total-in, 0)
 	default:
 		return
 	}
 	s.c.have |= haveOutput
-	s.c.reasoning = min(u.reasoning, s.c.output)
 	s.after = 0
+	if d.choices == 1 {
+		s.c.output, s.c.reasoning = s.each.set(d.index, output, u.reasoning)
+		return
+	}
+	s.each.reset()
+	s.c.output, s.c.reasoning = output, min(u.reasoning, output)
 }
 
 // mergeKind takes the type of an event (Anthropic, Responses API) and the
@@ -104,7 +116,7 @@ func (s *summary) mergeKind(d *document) {
 func (s *summary) mergeFault(d *document) {
 	f := &d.fault
 	bare := d.choiceList == 0 && !d.usageSeen && d.data == 0 && d.texts == 0
-	f.set = f.set || bare && (d.detail || d.title && f.number >= 400 || s.problem)
+	f.set = f.set || bare && (d.detail || f.number >= 400 || s.problem)
 	if !f.set || s.fault.set {
 		return
 	}

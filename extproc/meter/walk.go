@@ -269,8 +269,8 @@ func (w *walker) word(p []byte, i int) int {
 	if i == len(p) {
 		return i
 	}
-	if w.node != nodeNone && w.n <= maxValue {
-		w.doc.word(w.node, w.buf[:w.n])
+	if w.node != nodeNone {
+		w.doc.word(w.node, w.buf[:min(w.n, maxValue)])
 	}
 	w.after()
 	return i

@@ -33,14 +33,15 @@ type Metrics struct {
 	decisionsV [numVariants]*prometheus.CounterVec
 	shadowedV  *prometheus.CounterVec
 
-	wait      [policy.NumClasses][2]prometheus.Observer // refused, admitted
-	firstByte [policy.NumClasses]prometheus.Observer
-	seat      [policy.NumClasses]prometheus.Observer
-	pace      [policy.NumClasses]prometheus.Observer
-	ends      [policy.NumClasses][numVariants][numResults]prometheus.Counter
-	degraded  [policy.NumClasses]prometheus.Counter
-	unmetered prometheus.Counter
-	capped    prometheus.Counter
+	wait       [policy.NumClasses][2]prometheus.Observer // refused, admitted
+	firstByte  [policy.NumClasses]prometheus.Observer
+	seat       [policy.NumClasses]prometheus.Observer
+	pace       [policy.NumClasses]prometheus.Observer
+	ends       [policy.NumClasses][numVariants][numResults]prometheus.Counter
+	degraded   [policy.NumClasses]prometheus.Counter
+	unmetered  prometheus.Counter
+	unreadable prometheus.Counter
+	capped     prometheus.Counter
 
 	tenants *tenants
 
@@ -151,13 +152,14 @@ func New(tenantCap int, version string) *Metrics {
 	}
 	m.check = own.WithLabelValues("authz_check")
 	m.unmetered = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_missing_total", Help: "Answers whose usage had to be estimated."})
-	m.capped = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_implausible_total", Help: "Answers whose upstream counted far more output than the caller's cap allows; charged at the cap."})
+	m.unreadable = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_unreadable_total", Help: "Answers in a coding or form that is not read; charged by their bytes."})
+	m.capped = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_usage_implausible_total", Help: "Answers whose upstream counted far more output than the caller's cap allows (charged at the cap), or more than the model can have used (charged by the estimate)."})
 	m.cascade = prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_breaker_cascade_shed_total", Help: "Requests shed because other replicas say that their pool is open (B3)."})
 	m.reloadOK = prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_policy_last_reload_success", Help: "1 when the policy file on disk is in force, 0 when it was refused and the last good one holds."})
 	m.info = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_policy_info", Help: "The policy in force."}, []string{"hash", "mode"})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_build_info", Help: "The running version."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	r.MustRegister(m.unmetered, m.capped, m.cascade, m.reloadOK, m.info, build)
+	r.MustRegister(m.unmetered, m.unreadable, m.capped, m.cascade, m.reloadOK, m.info, build)
 	return m
 }
 
@@ -196,7 +198,10 @@ func (m *Metrics) Ended(r *admission.Request, d *admission.Decision, e *admissio
 	if !e.Usage.Known && !e.Usage.Refund && r.Fixed == 0 {
 		m.unmetered.Inc()
 	}
-	if e.Usage.Capped {
+	if e.Usage.Unreadable {
+		m.unreadable.Inc()
+	}
+	if e.Usage.Capped || e.Usage.Implausible {
 		m.capped.Inc()
 	}
 	if (charged > 0 || e.Used > 0) && r.Identity != nil {

@@ -98,9 +98,14 @@ func TestUsageMissing(t *testing.T) {
 			t.Errorf("%v after end %d, want %v", got, i, c.want)
 		}
 	}
-	m.Ended(&admission.Request{}, &admission.Decision{}, &admission.End{Usage: admission.Usage{Known: true, Capped: true}}, 1, time.Second, time.Now())
-	if got := testutil.ToFloat64(m.capped); got != 1 {
-		t.Errorf("%v implausible counts, want 1", got)
+	for _, u := range []admission.Usage{{Known: true, Capped: true}, {Implausible: true, Output: 3}, {Unreadable: true, Output: 9}} {
+		m.Ended(&admission.Request{}, &admission.Decision{}, &admission.End{Usage: u}, 1, time.Second, time.Now())
+	}
+	if got := testutil.ToFloat64(m.capped); got != 2 {
+		t.Errorf("%v implausible counts, want 2", got)
+	}
+	if got := testutil.ToFloat64(m.unreadable); got != 1 {
+		t.Errorf("%v unreadable answers, want 1", got)
 	}
 }
 
