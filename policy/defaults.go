@@ -49,7 +49,7 @@ func base() *Policy {
 
 func defaultServer() Server {
 	return Server{
-		GRPC:        "127.0.0.1:9901",
+		GRPC:        "unix:/run/weir/weir.sock",
 		Admin:       "127.0.0.1:9902",
 		Drain:       25 * time.Second,
 		MaxBody:     4 << 20,

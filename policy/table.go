@@ -118,9 +118,11 @@ func serverTable() codec[Server] {
 		key("cert", func(t *TLS) *string { return &t.Cert }, fileName()).need(),
 		key("key", func(t *TLS) *string { return &t.Key }, fileName()).need(),
 		key("clientCA", func(t *TLS) *string { return &t.ClientCA }, fileName()),
+		key("clients", func(t *TLS) *[]string { return &t.Clients }, maybe(unique(list(clientName(), zero[string], 1, 100)), emptyList)),
 	)
 	return object(
 		key("grpc", func(s *Server) *string { return &s.GRPC }, address()),
+		key("insecure", func(s *Server) *bool { return &s.Insecure }, boolean()),
 		key("admin", func(s *Server) *string { return &s.Admin }, address()),
 		key("adminToken", func(s *Server) *Secret { return &s.AdminToken }, secret()),
 		key("tls", func(s *Server) **TLS { return &s.TLS }, pointer(tls, zero[TLS])),
