@@ -138,3 +138,16 @@ func (t *TLS) Admits(cert *x509.Certificate) error {
 	}
 	return fmt.Errorf("no name of the client's certificate is in server.tls.clients (it has %q)", names)
 }
+
+const (
+	// leastMessage is what a message may always have: all statistics of some
+	// 2,500 clusters (MetricsService), which Envoy sends as one.
+	leastMessage = 16 << 20
+	// besideBody is what a message holds beside a body: headers, metadata.
+	besideBody = 1 << 20
+)
+
+// MaxMessage bounds one message on GRPC, in bytes. A body above MaxBody, up to
+// here, is refused with 413; a message above ends its stream unread, which
+// Envoy shows as 503.
+func (s *Server) MaxMessage() int64 { return max(s.MaxBody+besideBody, leastMessage) }
