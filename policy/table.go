@@ -204,10 +204,17 @@ func telemetryTable() codec[Telemetry] {
 	log := object(
 		key("level", func(t *Telemetry) *string { return &t.LogLevel }, words("debug", "info", "warn", "error")),
 	)
+	refusals := object(
+		key("share", func(r *Refusals) *Ratio { return &r.Share }, ratio(false)),
+		key("perSecond", func(r *Refusals) *int { return &r.PerSecond }, whole[int](0, 10_000)),
+		key("perTenant", func(r *Refusals) *int { return &r.PerTenant }, whole[int](0, 10_000)),
+		key("explain", func(r *Refusals) *Ratio { return &r.Explain }, ratio(false)),
+	)
 	return object(
 		group("log", log),
 		key("otlp", func(t *Telemetry) **OTLP { return &t.OTLP }, pointer(otlp, func() OTLP { return OTLP{Sample: 0.01} })),
 		key("tenants", func(t *Telemetry) *int { return &t.Tenants }, whole[int](0, 10_000)),
 		key("explain", func(t *Telemetry) *int { return &t.Explain }, whole[int](0, 1_000_000)),
+		key("refusals", func(t *Telemetry) *Refusals { return &t.Refusals }, refusals),
 	)
 }
