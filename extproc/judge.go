@@ -95,6 +95,9 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	k.method = m.header.get(":method")
 	k.grpc = isGRPC(m.header.get("content-type"))
 	k.forged = forged(m.header)
+	if !c.policy.Envoy.TrustCallers {
+		k.forged = append(k.forged, untrusted(m.header)...)
+	}
 	c.trace(m)
 	if f := c.establish(now, m); f != nil {
 		c.refuse(now, requestHeaders, f)
@@ -195,7 +198,7 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 		return refuse(admission.HeaderInvalid, sentence(err.Error()))
 	}
 	k.priority = asksPriority(k.standing, k.effective.PriorityHeaders, m.header)
-	k.attempts, k.session = attempts(m.header), sessionOf(k.effective.Variants.Session, m.header)
+	k.attempts, k.session = attempts(m.header, c.policy.Envoy.TrustCallers), sessionOf(k.effective.Variants.Session, m.header)
 	if k.deadline, err = callerDeadline(now, m.header); err != nil {
 		return refuse(admission.HeaderInvalid, sentence(err.Error()))
 	}

@@ -174,7 +174,7 @@ type OTLP struct {
 	Endpoint string
 	Insecure bool
 	CA       string
-	Sample   Ratio // of traces without a sampled parent; default 1 %
+	Sample   Ratio // of traces that begin here; default 1 %
 }
 
 // Upgrade says what happens to Connection: Upgrade requests.

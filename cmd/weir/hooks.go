@@ -43,7 +43,7 @@ func (h *house) begin(ctx context.Context, traceparent, tracestate string) (cont
 	if tracer == nil {
 		return ctx, "", ""
 	}
-	ctx, out, end := tracer.Start(ctx, func(name string) []string {
+	ctx, out, end := tracer.Start(ctx, h.policy.Current().Envoy.TrustCallers, func(name string) []string {
 		switch {
 		case name == "traceparent" && traceparent != "":
 			return []string{traceparent}
