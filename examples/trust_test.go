@@ -36,7 +36,9 @@ func TestWhatCallersSayGoesNoFurther(t *testing.T) {
 					if tt.envoy != nil {
 						tt.envoy(tree)
 					}
-					pointAt(tree, "chat-fp16", model.addr)
+					for _, cluster := range []string{"chat-fp16", "chat-dyn", "chat-int8"} {
+						pointAt(tree, cluster, model.addr)
+					}
 				}})
 				if a := w.chat(w.token(nil), 4, false, says...); a.code != http.StatusOK {
 					t.Fatalf("%d %v %s", a.code, a.err, a.body)
