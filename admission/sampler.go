@@ -2,7 +2,6 @@ package admission
 
 import (
 	"hash/maphash"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,15 +37,15 @@ func NewSampler() *Sampler { return &Sampler{seed: maphash.MakeSeed()} }
 
 // Keep says whether a refusal is recorded; tenant "" = nobody is known.
 func (s *Sampler) Keep(now time.Time, c *policy.Refusals, tenant string, r Reason) bool {
-	kind, rate, b := 0, c.PerSecond, &s.anonymous[r]
+	kind, rate, share, b := 0, c.PerSecond, float64(c.Share), &s.anonymous[r]
 	if tenant != "" {
 		var h maphash.Hash
 		h.SetSeed(s.seed)
 		_, _ = h.WriteString(tenant) // never fails
 		_ = h.WriteByte(byte(r))
-		kind, rate, b = 1, c.PerTenant, &s.tenants[h.Sum64()%samplerPlaces]
+		kind, rate, share, b = 1, c.PerTenant, 1, &s.tenants[h.Sum64()%samplerPlaces]
 	}
-	if (tenant != "" || c.Share >= 1 || rand.Float64() < float64(c.Share)) && b.take(now, float64(rate)) { //nolint:gosec // a sample is no secret
+	if b.take(now, share, float64(rate)) {
 		return true
 	}
 	s.total[kind].Add(1)
@@ -74,13 +73,18 @@ func (s *Sampler) Untold(tell func(anonymous bool, r Reason, n uint64)) {
 // allowance is a token bucket; the zero value is full.
 type allowance struct {
 	mu   sync.Mutex
+	due  float64 // of the share
 	used float64
 	last time.Time
 }
 
-func (b *allowance) take(now time.Time, rate float64) bool {
+func (b *allowance) take(now time.Time, share, rate float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.due += share; b.due < 1 {
+		return false
+	}
+	b.due--
 	if d := now.Sub(b.last); d > 0 {
 		b.used, b.last = max(b.used-d.Seconds()*rate, 0), now
 	}
