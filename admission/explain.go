@@ -7,24 +7,64 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/weirproxy/weir/policy"
 )
 
 // Explain keeps the last decisions with their trails, for operators. It is an
 // Observer; it holds names and numbers, never a prompt. Safe for concurrent
 // use; decisions are kept in shards, so that requests do not meet at one lock.
+//
+// Refusals of callers without a verified identity have records of their own:
+// however many there are, they push out no decision about a verified caller.
+// Of refusals a sample is kept; see Sampler.
 type Explain struct {
-	seed   maphash.Seed
-	shards [explainShards]explainShard
+	seed    maphash.Seed
+	shards  [explainShards]explainShard
+	sampler *Sampler
+	rules   atomic.Pointer[policy.Refusals] // nil = every refusal is kept
 }
 
 const explainShards = 16
 
 type explainShard struct {
-	mu   sync.Mutex
-	ring []Record
-	next int
-	byID map[string]int
+	mu                  sync.Mutex
+	verified, anonymous explainRing
+}
+
+type explainRing struct {
+	slots []Record
+	next  int
+	byID  map[string]int
+}
+
+func (r *explainRing) resize(n int) {
+	if len(r.slots) != n {
+		r.slots, r.next, r.byID = make([]Record, n), 0, make(map[string]int, n)
+	}
+}
+
+// take gives the slot for a new record.
+func (r *explainRing) take(id string) *Record {
+	slot := &r.slots[r.next]
+	if at, ok := r.byID[slot.ID]; ok && at == r.next {
+		delete(r.byID, slot.ID)
+	}
+	r.byID[id] = r.next
+	r.next = (r.next + 1) % len(r.slots)
+	return slot
+}
+
+// find is the record of an id.
+func (s *explainShard) find(id string) *Record {
+	for _, r := range []*explainRing{&s.verified, &s.anonymous} {
+		if i, ok := r.byID[id]; ok {
+			return &r.slots[i]
+		}
+	}
+	return nil
 }
 
 // Record is one decision as it was kept.
@@ -47,23 +87,32 @@ type Record struct {
 	quota QuotaView // Decision.Quota points here
 }
 
-// NewExplain keeps about n decisions; n <= 0 keeps none.
+// NewExplain keeps about n decisions, and a tenth as many refusals of callers
+// without an identity; n <= 0 keeps none.
 func NewExplain(n int) *Explain {
-	x := &Explain{seed: maphash.MakeSeed()}
-	x.Resize(n)
+	x := &Explain{seed: maphash.MakeSeed(), sampler: NewSampler()}
+	x.resize(n, (max(n, 0)+9)/10)
 	return x
 }
 
-// Resize keeps about n decisions from now on; those kept so far are dropped
-// where the number changes.
-func (x *Explain) Resize(n int) {
-	per := (max(n, 0) + explainShards - 1) / explainShards
+// Configure goes by a policy from now on; records kept so far are dropped
+// where their number changes.
+func (x *Explain) Configure(t *policy.Telemetry) {
+	rules := t.Refusals
+	x.rules.Store(&rules)
+	x.resize(t.Explain, int(float64(t.Explain)*float64(rules.Explain)))
+}
+
+// Unrecorded are the refusals that were not kept.
+func (x *Explain) Unrecorded() Unrecorded { return x.sampler.Total() }
+
+func (x *Explain) resize(verified, anonymous int) {
+	per := func(n int) int { return (max(n, 0) + explainShards - 1) / explainShards }
 	for i := range x.shards {
 		s := &x.shards[i]
 		s.mu.Lock()
-		if len(s.ring) != per {
-			s.ring, s.next, s.byID = make([]Record, per), 0, make(map[string]int, per)
-		}
+		s.verified.resize(per(verified))
+		s.anonymous.resize(per(anonymous))
 		s.mu.Unlock()
 	}
 }
@@ -74,26 +123,26 @@ func (x *Explain) shard(id string) *explainShard {
 
 // Decided implements Observer.
 func (x *Explain) Decided(r *Request, d *Decision, now time.Time) {
+	refused := !d.Reason.Admits()
+	if rules := x.rules.Load(); refused && rules != nil && !x.sampler.Keep(now, rules, r.tenant(), d.Reason) {
+		return
+	}
 	s := x.shard(r.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.ring) == 0 {
+	ring := &s.verified
+	if refused && r.tenant() == "" {
+		ring = &s.anonymous
+	}
+	if len(ring.slots) == 0 {
 		return
 	}
-	slot := &s.ring[s.next]
-	if at, ok := s.byID[slot.ID]; ok && at == s.next {
-		delete(s.byID, slot.ID)
-	}
-	*slot = Record{ID: r.ID, At: now, Class: r.Class.String(), Model: r.Model, Prompt: r.Prompt, Stream: r.Stream, Priority: r.Priority, Attempt: r.Attempt, Decision: *d}
-	if r.Identity != nil {
-		slot.Tenant = r.Identity.Tenant
-	}
+	slot := ring.take(r.ID)
+	*slot = Record{ID: r.ID, At: now, Tenant: r.tenant(), Class: r.Class.String(), Model: r.Model, Prompt: r.Prompt, Stream: r.Stream, Priority: r.Priority, Attempt: r.Attempt, Decision: *d}
 	if d.Quota != nil {
 		slot.quota = *d.Quota
 		slot.Decision.Quota = nil
 	}
-	s.byID[r.ID] = s.next
-	s.next = (s.next + 1) % len(s.ring)
 }
 
 // Ended implements Observer.
@@ -101,8 +150,7 @@ func (x *Explain) Ended(r *Request, _ *Decision, e *End, charged int64, seat tim
 	s := x.shard(r.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i, ok := s.byID[r.ID]; ok {
-		rec := &s.ring[i]
+	if rec := s.find(r.ID); rec != nil {
 		rec.Ended, rec.Result, rec.Charged, rec.Seat = true, e.Result, charged, seat
 	}
 }
@@ -112,21 +160,21 @@ func (x *Explain) Find(id string) (Record, bool) {
 	s := x.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, ok := s.byID[id]
-	if !ok {
+	rec := s.find(id)
+	if rec == nil {
 		return Record{}, false
 	}
-	return s.copyOf(i), true
+	return rec.copy(), true
 }
 
-// copyOf is a record of its own, for readers. The shard is locked.
-func (s *explainShard) copyOf(i int) Record {
-	rec := s.ring[i]
-	if rec.quota != (QuotaView{}) {
-		q := rec.quota
-		rec.Decision.Quota = &q
+// copy is a record of its own, for readers. The shard is locked.
+func (rec *Record) copy() Record {
+	c := *rec
+	if c.quota != (QuotaView{}) {
+		q := c.quota
+		c.Decision.Quota = &q
 	}
-	return rec
+	return c
 }
 
 // String is the room's name.

@@ -8,8 +8,10 @@ func (x *Explain) Recent(n int) []Record {
 	for i := range x.shards {
 		s := &x.shards[i]
 		s.mu.Lock()
-		for _, at := range s.byID {
-			all = append(all, s.copyOf(at))
+		for _, ring := range []*explainRing{&s.verified, &s.anonymous} {
+			for _, at := range ring.byID {
+				all = append(all, ring.slots[at].copy())
+			}
 		}
 		s.mu.Unlock()
 	}

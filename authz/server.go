@@ -34,6 +34,7 @@ type Server struct {
 	policy   func() *policy.Policy
 	o        ServerOptions
 	warned   atomic.Int64 // unix seconds of the last line about a bad override
+	panicked atomic.Int64 // the same about a panic
 }
 
 // ServerOptions are hooks; all may be nil.
@@ -90,7 +91,9 @@ func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (resp *aut
 		if caught := recover(); caught != nil {
 			s.o.Panicked()
 			// The value may hold what the caller sent, so its type alone is told.
-			s.o.Log.Error("panic in ext_authz", "panic", fmt.Sprintf("%T", caught), "stack", string(debug.Stack()))
+			if last := s.panicked.Load(); start.Unix() > last && s.panicked.CompareAndSwap(last, start.Unix()) {
+				s.o.Log.Error("panic in ext_authz", "panic", fmt.Sprintf("%T", caught), "stack", string(debug.Stack()))
+			}
 			resp, err = nil, status.Error(codes.Internal, "weir: internal error")
 		}
 		s.o.Observe(code, time.Since(start))

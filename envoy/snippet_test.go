@@ -95,7 +95,7 @@ func TestSnippetTakesItsTimesFromThePolicy(t *testing.T) {
 		p.Envoy.MessageTimeout = 1500 * time.Millisecond
 		p.Envoy.MaxMessageTimeout = 12 * time.Second
 		p.Envoy.MaxRequests = 777
-		p.Server.GRPC = "127.0.0.1:9901"
+		p.Server.GRPC = "127.0.0.1:9903"
 	})
 	for what, c := range map[string]struct {
 		got  *durationpb.Duration
@@ -112,8 +112,8 @@ func TestSnippetTakesItsTimesFromThePolicy(t *testing.T) {
 	if n := weir.GetCircuitBreakers().GetThresholds()[0].GetMaxRequests().GetValue(); n != 777 {
 		t.Errorf("max_requests is %d, want 777", n)
 	}
-	if port := weir.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress().GetPortValue(); port != 9901 {
-		t.Errorf("port is %d, want 9901", port)
+	if port := weir.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress().GetPortValue(); port != 9903 {
+		t.Errorf("port is %d, want 9903", port)
 	}
 }
 

@@ -64,6 +64,7 @@ func TestTraceThroughEnvoy(t *testing.T) {
 		t.Run(example, func(t *testing.T) {
 			spans, addr := startCollector(t)
 			w := newWorld(t, newest(t), setup{example: example, policy: fmt.Sprintf(`
+envoy: {trustCallers: true}
 telemetry: {log: {level: debug}, otlp: {endpoint: %q, insecure: true, sample: 0}}
 quotas: [{name: per-tenant, match: {tenant: "*"}, by: [tenant], limits: [{requests: 10, per: 1m}]}]
 `, addr)})

@@ -3,6 +3,7 @@ package extproc
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,10 +20,33 @@ const mostAttempts = 100
 
 // attempts is how many tries of this request came before, by the caller's own
 // word: the largest of its marks, 0 where there is none that can be read. It is
-// a hint, so a bad one is no reason to refuse.
-func attempts(h header) int {
-	n := max(count(h.get(headerRetryCount)), count(h.get(headerPrevious)), count(h.get(headerAttempt))-1)
+// a hint, so a bad one is no reason to refuse. What only a proxy says is read
+// where callers are trusted to be proxies.
+func attempts(h header, trusted bool) int {
+	n := max(count(h.get(headerRetryCount)), count(h.get(headerPrevious)))
+	if trusted {
+		n = max(n, count(h.get(headerAttempt))-1)
+	}
 	return min(n, mostAttempts)
+}
+
+// untrusted lists the headers that a proxy of ours writes, and nobody else may:
+// the trace context, by which whoever writes it decides what is traced behind
+// us, and Envoy's count of attempts. Each once.
+func untrusted(h header) []string {
+	var out []string
+	for i := range h {
+		switch name := h[i].name; name {
+		case "traceparent", "tracestate", "baggage", "b3", headerAttempt:
+			out = append(out, name)
+		default:
+			if strings.HasPrefix(name, "x-b3-") {
+				out = append(out, name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func count(v string) int {

@@ -30,7 +30,7 @@ func TestAttempts(t *testing.T) {
 		{header{{headerRetryCount, "1000000"}}, mostAttempts},
 		{header{{headerRetryCount, "x"}, {headerPrevious, "1"}}, 1},
 	} {
-		if got := attempts(c.h); got != c.want {
+		if got := attempts(c.h, true); got != c.want {
 			t.Errorf("%.60v: %d, want %d", c.h, got, c.want)
 		}
 	}

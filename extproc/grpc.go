@@ -12,14 +12,6 @@ import (
 
 // Sizes of the gRPC port.
 const (
-	// leastMessage is received whatever server.maxBody says: a body that Envoy
-	// buffered beyond it is refused with 413, but a message beyond what is
-	// received makes grpc-go end the stream, which Envoy shows as a 503. What
-	// Envoy buffers is bounded by its own buffer limit.
-	leastMessage = 256 << 20
-	// headroom is what a message holds beside a body: headers, metadata.
-	headroom = 1 << 20
-
 	// Static windows: most bodies fit without a pause, and no bandwidth
 	// probes are sent. Both must be set, or grpc-go falls back to 64 KiB.
 	streamWindow     = 1 << 20
@@ -42,11 +34,9 @@ const (
 // streams as Envoy's circuit breaker lets through: an Envoy never has more, a
 // peer that opens and resets them in a loop starts no more handlers than that.
 func ServerOptions(p *policy.Policy) []grpc.ServerOption {
-	size := int(max(p.Server.MaxBody, leastMessage) + headroom)
 	o := []grpc.ServerOption{
 		withCodec(),
-		grpc.MaxRecvMsgSize(size),
-		grpc.MaxSendMsgSize(size),
+		grpc.MaxRecvMsgSize(int(p.Server.MaxMessage())),
 		grpc.MaxConcurrentStreams(uint32(min(max(p.Envoy.MaxRequests, leastStreams), math.MaxUint32))), //nolint:gosec // bounded
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connectionWindow),

@@ -100,6 +100,9 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	k.forged = forged(m.header)
 	k.bodyless = m.endOfStream
 	k.gzip = takesGzip(m.header.values("accept-encoding"))
+	if !c.policy.Envoy.TrustCallers {
+		k.forged = append(k.forged, untrusted(m.header)...)
+	}
 	c.trace(m)
 	if f := c.establish(now, m); f != nil {
 		c.refuse(now, requestHeaders, f)
@@ -200,7 +203,7 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 		return refuse(admission.HeaderInvalid, sentence(err.Error()))
 	}
 	k.priority = asksPriority(k.standing, k.effective.PriorityHeaders, m.header)
-	k.attempts, k.session = attempts(m.header), sessionOf(k.effective.Variants.Session, m.header)
+	k.attempts, k.session = attempts(m.header, c.policy.Envoy.TrustCallers), sessionOf(k.effective.Variants.Session, m.header)
 	if k.deadline, err = callerDeadline(now, m.header); err != nil {
 		return refuse(admission.HeaderInvalid, sentence(err.Error()))
 	}

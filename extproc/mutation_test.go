@@ -300,7 +300,7 @@ func TestLargeBodies(t *testing.T) { // ai-gateway#1209, agentgateway#2720
 	if got := len(common(r).GetBodyMutation().GetBody()); got < 6<<20 {
 		t.Errorf("the changed body has %d bytes", got)
 	}
-	for _, n := range []int{9 << 20, 40 << 20} {
+	for _, n := range []int{9 << 20, int(p.Server.MaxMessage()) - 1<<10} {
 		h := openWith(t, newTestDesk(), p)
 		e := h.call()
 		e.send(chatHead())

@@ -39,6 +39,14 @@ func TestCheckTenant(t *testing.T) {
 			if err := CheckTenant(c.tenant); (err == nil) != c.ok {
 				t.Errorf("error %v, want ok = %v", err, c.ok)
 			}
+			// The policy refuses to match what nobody can be called. It reads
+			// patterns ("*"), and bounds their length itself.
+			if c.tenant == "" || len(c.tenant) > MaxName || strings.Contains(c.tenant, "*") {
+				return
+			}
+			if why := policy.TenantPatternRule(c.tenant); (why == "") != c.ok {
+				t.Errorf("the policy says %q, want ok = %v", why, c.ok)
+			}
 		})
 	}
 }

@@ -77,6 +77,7 @@ func (d *decoder) checkServer(p *Policy) {
 	if !isLoopback(s.Admin) && s.AdminToken.File == "" {
 		d.failAt("server.admin", s.Admin, "is reachable from outside: use a loopback address or a socket, or set server.adminToken")
 	}
+	d.checkClients(s)
 	if s.Admin == s.GRPC {
 		d.failAt("server.admin", s.Admin, "must differ from server.grpc")
 	}

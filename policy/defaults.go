@@ -42,7 +42,7 @@ func base() *Policy {
 		Metering:   Metering{IncludeUsage: true, MaxEvent: 1 << 20},
 		Shares:     Shares{Priority: 0.1, Streaming: 1},
 		Variants:   Variants{Flip: 5 * time.Second, SessionFor: 10 * time.Minute, Notice: defaultNotice},
-		Telemetry:  Telemetry{LogLevel: "info", Tenants: 50, Explain: 1000},
+		Telemetry:  Telemetry{LogLevel: "info", Tenants: 50, Explain: 1000, Refusals: Refusals{Share: 1, PerSecond: 2, PerTenant: 20, Explain: 0.1}},
 
 		PriorityHeaders: []string{"X-DeepSeek-Priority", "X-Traffic-Color"},
 	}
@@ -50,7 +50,7 @@ func base() *Policy {
 
 func defaultServer() Server {
 	return Server{
-		GRPC:        "127.0.0.1:9901",
+		GRPC:        "unix:/run/weir/weir.sock",
 		Admin:       "127.0.0.1:9902",
 		Drain:       25 * time.Second,
 		MaxBody:     4 << 20,

@@ -12,7 +12,7 @@ import (
 func (p *Policy) Notes() []string { return slices.Clone(p.notes) }
 
 func notesOf(p *Policy) []string {
-	notes := requestNotes(p)
+	notes := append(p.Insecure(), requestNotes(p)...)
 	for _, name := range p.ProfileNames() {
 		for _, n := range requestNotes(p.profiles[name]) {
 			if !slices.Contains(notes, n) {
@@ -22,6 +22,7 @@ func notesOf(p *Policy) []string {
 	}
 	notes = append(notes, seatNotes(p)...)
 	notes = append(notes, streetNotes(p)...)
+	notes = append(notes, peerNotes(p)...)
 	for i := range p.Quotas {
 		f := p.Quotas[i].Match.Function
 		if f != "" && !slices.ContainsFunc(p.APIs, func(a API) bool { return fits(f, a.Function) }) {

@@ -74,7 +74,8 @@ func (m Mode) String() string {
 
 // Server is this process. Changing it needs a restart.
 type Server struct {
-	GRPC       string // "host:port", "unix:/path" or "unix:@abstract"
+	GRPC       string // "unix:/path", "unix:@abstract" or "host:port"; default unix:/run/weir/weir.sock
+	Insecure   bool   // GRPC may be reached from other machines without proof of who connects; default false
 	Admin      string // the same forms; a TCP host must be loopback unless AdminToken is set
 	AdminToken Secret
 	TLS        *TLS          // of the gRPC port; nil = plaintext
@@ -86,9 +87,11 @@ type Server struct {
 	Workers     int           // grpc stream workers; default 64, 0 = goroutine per stream
 }
 
-// TLS names PEM files. ClientCA demands client certificates signed by it.
+// TLS names PEM files. ClientCA demands client certificates signed by it,
+// Clients that they have one of these names.
 type TLS struct {
 	Cert, Key, ClientCA string
+	Clients             []string // URI or DNS names, * at the end for a prefix; none = every certificate of ClientCA
 }
 
 // Store is where quota counters live. Redis nil = memory.

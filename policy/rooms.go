@@ -160,6 +160,16 @@ type Telemetry struct {
 	OTLP     *OTLP  // nil = no traces
 	Tenants  int    // tenant label values kept, the rest is "other"; default 50
 	Explain  int    // decisions kept for explain; default 1000
+	Refusals Refusals
+}
+
+// Refusals says which refusals are recorded, in the log and for explain; all
+// of them are counted in metrics.
+type Refusals struct {
+	Share     Ratio // of those of callers without a verified identity; default 100 %
+	PerSecond int   // of them, of each reason at most; default 2; 0 = none
+	PerTenant int   // of one tenant, of each reason at most a second; default 20; 0 = none
+	Explain   Ratio // records that callers without an identity have, beside Telemetry.Explain and as a share of it; default 10 %
 }
 
 // OTLP is a gRPC collector.
@@ -167,7 +177,7 @@ type OTLP struct {
 	Endpoint string
 	Insecure bool
 	CA       string
-	Sample   Ratio // of traces without a sampled parent; default 1 %
+	Sample   Ratio // of traces that begin here; default 1 %
 }
 
 // Upgrade says what happens to Connection: Upgrade requests.

@@ -85,7 +85,7 @@ breaker:
 
 const streetFile = `version: 1
 identity: {issuers: [{issuer: https://id.example, audiences: [llm], jwks: {file: jwks.json}}]}
-server: {grpc: "0.0.0.0:9901", tls: {cert: c.pem, key: k.pem, clientCA: ca.pem}, replicas: 2}
+server: {grpc: "0.0.0.0:9903", tls: {cert: c.pem, key: k.pem, clientCA: ca.pem, clients: ["spiffe://x/*", envoy.example]}, replicas: 2}
 models: [{name: m, pools: [a, b, c, g]}]
 pools:
   - {name: a, variant: fp16, envoy: {cluster: chat, subset: {v: a}}, seats: {requests: 10}}
@@ -254,11 +254,11 @@ func TestStreetNotes(t *testing.T) {
 		{"cds", "envoy: {xds: {cds: true}}", []string{"cluster p: envoy.xds.cds does not serve it: it has no endpoints"}},
 		{"hidden", "envoy: {xds: {nodes: [{name: all}, {name: x, id: x}]}}", []string{"envoy.xds.nodes x gets nobody: all before it takes every node"}},
 		{"open", `envoy: {xds: {}}
-server: {grpc: "0.0.0.0:1"}`, []string{"envoy.xds is served to whoever reaches server.grpc, 0.0.0.0:1"}},
+server: {grpc: "0.0.0.0:1", insecure: true}`, []string{"INSECURE: server.insecure is true and server.grpc 0.0.0.0:1 takes whoever reaches it for Envoy"}},
 		{"authorised", `envoy: {xds: {}}
-server: {grpc: "0.0.0.0:1", tls: {cert: c, key: k, clientCA: a}}`, nil},
+server: {grpc: "0.0.0.0:1", tls: {cert: c, key: k, clientCA: a, clients: [e]}}`, nil},
 		{"bus off", `server: {replicas: 2}
-store: {redis: {addresses: ["r:1"]}}
+store: {redis: {addresses: ["127.0.0.1:1"]}}
 breaker: {cascade: {bus: "off"}}`, []string{"server.replicas is 2 and breaker.cascade.bus is off"}},
 		{"cool-down of HTTP", "breaker: {coolDown: progressive, grpc: {open: 6s}}", nil},
 		{"cool-down of gRPC", "breaker: {grpc: {coolDown: progressive}}", []string{"breaker.grpc.coolDown has no effect: "}},

@@ -120,9 +120,11 @@ func serverTable() codec[Server] {
 		key("cert", func(t *TLS) *string { return &t.Cert }, fileName()).need(),
 		key("key", func(t *TLS) *string { return &t.Key }, fileName()).need(),
 		key("clientCA", func(t *TLS) *string { return &t.ClientCA }, fileName()),
+		key("clients", func(t *TLS) *[]string { return &t.Clients }, maybe(unique(list(clientName(), zero[string], 1, 100)), emptyList)),
 	)
 	return object(
 		key("grpc", func(s *Server) *string { return &s.GRPC }, address()),
+		key("insecure", func(s *Server) *bool { return &s.Insecure }, boolean()),
 		key("admin", func(s *Server) *string { return &s.Admin }, address()),
 		key("adminToken", func(s *Server) *Secret { return &s.AdminToken }, secret()),
 		key("tls", func(s *Server) **TLS { return &s.TLS }, pointer(tls, zero[TLS])),
@@ -214,10 +216,17 @@ func telemetryTable() codec[Telemetry] {
 	log := object(
 		key("level", func(t *Telemetry) *string { return &t.LogLevel }, words("debug", "info", "warn", "error")),
 	)
+	refusals := object(
+		key("share", func(r *Refusals) *Ratio { return &r.Share }, ratio(false)),
+		key("perSecond", func(r *Refusals) *int { return &r.PerSecond }, whole[int](0, 10_000)),
+		key("perTenant", func(r *Refusals) *int { return &r.PerTenant }, whole[int](0, 10_000)),
+		key("explain", func(r *Refusals) *Ratio { return &r.Explain }, ratio(false)),
+	)
 	return object(
 		group("log", log),
 		key("otlp", func(t *Telemetry) **OTLP { return &t.OTLP }, pointer(otlp, func() OTLP { return OTLP{Sample: 0.01} })),
 		key("tenants", func(t *Telemetry) *int { return &t.Tenants }, whole[int](0, 10_000)),
 		key("explain", func(t *Telemetry) *int { return &t.Explain }, whole[int](0, 1_000_000)),
+		key("refusals", func(t *Telemetry) *Refusals { return &t.Refusals }, refusals),
 	)
 }

@@ -141,7 +141,7 @@ func sharesTable() codec[Shares] {
 
 func tenantTable() codec[TenantRule] {
 	match := object(
-		key("tenant", func(m *Match) *string { return &m.Tenant }, pattern()).need(),
+		key("tenant", func(m *Match) *string { return &m.Tenant }, tenantPattern()).need(),
 	)
 	return object(
 		key("match", func(t *TenantRule) *Match { return &t.Match }, match).need(),
@@ -156,7 +156,7 @@ func quotaList() codec[[]QuotaRule] { return list(quotaTable(), zero[QuotaRule],
 
 func quotaTable() codec[QuotaRule] {
 	match := object(
-		key("tenant", func(m *Match) *string { return &m.Tenant }, pattern()),
+		key("tenant", func(m *Match) *string { return &m.Tenant }, tenantPattern()),
 		key("tier", func(m *Match) *string { return &m.Tier }, pattern()),
 		key("user", func(m *Match) *string { return &m.User }, pattern()),
 		key("key", func(m *Match) *string { return &m.Key }, pattern()),

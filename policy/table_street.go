@@ -19,6 +19,7 @@ func envoyTable() codec[Envoy] {
 		key("maxMessageTimeout", func(e *Envoy) *time.Duration { return &e.MaxMessageTimeout }, duration(10*time.Millisecond, time.Hour, true)),
 		key("maxRequests", func(e *Envoy) *int { return &e.MaxRequests }, whole[int](1, 10_000_000)),
 		key("allowLoosen", func(e *Envoy) *bool { return &e.AllowLoosen }, boolean()),
+		key("trustCallers", func(e *Envoy) *bool { return &e.TrustCallers }, boolean()),
 		key("namespace", func(e *Envoy) *string { return &e.Namespace }, namespace()),
 		key("authzNamespace", func(e *Envoy) *string { return &e.AuthzNamespace }, namespace()),
 		key("clusters", func(e *Envoy) *[]Cluster { return &e.Clusters }, maybe(list(clusterTable(), defaultCluster, 0, 10_000), emptyList)),

@@ -9,6 +9,7 @@ type Envoy struct {
 	MaxMessageTimeout time.Duration // default 30s; 0 = no overrides to be had
 	MaxRequests       int           // default 50000
 	AllowLoosen       bool          // route overrides may loosen (E2)
+	TrustCallers      bool          // callers are proxies of ours: their trace context and attempt count are heeded and handed on; default false
 	Namespace         string        // route metadata namespace; default weir.policy
 	AuthzNamespace    string        // where our ext_authz publishes; default envoy.filters.http.ext_authz
 

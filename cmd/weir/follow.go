@@ -97,7 +97,7 @@ func (h *house) reloaded(r reload.Report) {
 	h.moveQuotas(r.Old, r.New)
 	h.sayReload(h.desk.Swap(r.New))
 	h.street.configure(r.New)
-	h.explain.Resize(r.New.Telemetry.Explain)
+	h.explain.Configure(&r.New.Telemetry)
 	h.level.Set(telemetry.Level(r.New.Telemetry.LogLevel))
 	debug.FreeOSMemory() // of the policy before
 }

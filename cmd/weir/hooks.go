@@ -43,7 +43,7 @@ func (h *house) begin(ctx context.Context, traceparent, tracestate string) (cont
 	if tracer == nil {
 		return ctx, "", ""
 	}
-	ctx, out, end := tracer.Start(ctx, func(name string) []string {
+	ctx, out, end := tracer.Start(ctx, h.policy.Current().Envoy.TrustCallers, func(name string) []string {
 		switch {
 		case name == "traceparent" && traceparent != "":
 			return []string{traceparent}
@@ -68,7 +68,7 @@ func (h *house) finished(ctx context.Context, s extproc.Summary) {
 	if !s.Decision.Reason.Admits() {
 		level = slog.LevelInfo
 	}
-	if !h.log.Enabled(ctx, level) {
+	if !h.log.Enabled(ctx, level) || level == slog.LevelInfo && !h.recorded(s.Request, s.Decision.Reason) {
 		return
 	}
 	attrs := []slog.Attr{
@@ -131,9 +131,9 @@ func (h *house) fault(ctx context.Context, kind extproc.Fault, detail string) {
 		h.metrics.Panic("extproc")
 	} else {
 		h.metrics.Fault(kind.String())
-		if !newSecond(&h.faulted[kind]) {
-			return
-		}
+	}
+	if !newSecond(&h.faulted[kind]) {
+		return
 	}
 	h.log.LogAttrs(ctx, slog.LevelError, "fault", slog.String("kind", kind.String()), slog.String("detail", detail))
 }
@@ -152,7 +152,11 @@ func (h *house) refusedAtTheDoor(r authz.Refusal) {
 	}
 	d := admission.Decide(reason, r.Detail)
 	d.Policy = e.ID()
-	h.desk.Refused(&admission.Request{ID: r.ID, Received: time.Now(), Identity: id, Policy: e, API: &policy.API{}, Class: id.Class}, &d)
+	request := &admission.Request{ID: r.ID, Received: time.Now(), Identity: id, Policy: e, API: &policy.API{}, Class: id.Class}
+	h.desk.Refused(request, &d)
+	if h.log.Enabled(context.Background(), slog.LevelInfo) && h.recorded(request, reason) {
+		h.log.Info("request", "reason", reason.String(), "admitted", false, "request", r.ID, "class", id.Class.String(), "tenant", id.Tenant, "by", "ext_authz")
+	}
 }
 
 // houseStats are the counters of the rooms that keep their own.
@@ -161,6 +165,7 @@ func (h *house) houseStats() telemetry.HouseStats {
 	if h.sink != nil {
 		s.LogDropped = h.sink.Dropped()
 	}
+	s.Unlogged, s.Unexplained = h.refusals.Total(), h.explain.Unrecorded()
 	if r, ok := h.store.(*redisstore.Store); ok {
 		stats := r.Stats()
 		s.Store = &stats

@@ -44,6 +44,7 @@ type house struct {
 	gauges   *gauges
 	desk     *admission.Desk
 	explain  *admission.Explain
+	refusals *admission.Sampler // of the log
 	street   *street
 	extproc  *extproc.Server
 	grpc     *grpc.Server
@@ -62,7 +63,8 @@ type house struct {
 // build wires a house on a policy; nothing listens yet. What was opened is
 // closed again on an error.
 func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logger, level *slog.LevelVar) (_ *house, err error) {
-	h := &house{log: log, level: level, policy: policy.NewHolder(p), gauges: newGauges(log), explain: admission.NewExplain(p.Telemetry.Explain)}
+	h := &house{log: log, level: level, policy: policy.NewHolder(p), gauges: newGauges(log), explain: admission.NewExplain(p.Telemetry.Explain), refusals: admission.NewSampler()}
+	h.explain.Configure(&p.Telemetry)
 	var background context.Context
 	background, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
@@ -123,6 +125,7 @@ func build(ctx context.Context, config string, p *policy.Policy, log *slog.Logge
 	h.watch(background, config)
 	h.work.Go(func() { (&seatLog{log: log}).follow(background, h.desk.Snapshot) })
 	h.work.Go(func() { (&gaugeLog{log: log}).follow(background, h.gaugeStats) })
+	h.work.Go(func() { h.followRefusals(background) })
 	return h, nil
 }
 

@@ -85,7 +85,10 @@ func serve(ctx context.Context, config string) error {
 	defer h.close()
 	h.sink = sink
 	h.audit = telemetry.NewLogger(sink, new(slog.LevelVar))
-	for _, note := range p.Notes() {
+	for _, loud := range p.Insecure() {
+		log.Error("policy", "note", loud)
+	}
+	for _, note := range p.Notes()[len(p.Insecure()):] {
 		log.Warn("policy", "note", note)
 	}
 	failed, limit := h.open(), p.Server.Drain

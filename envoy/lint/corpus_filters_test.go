@@ -18,7 +18,7 @@ const (
 	routerLine = "          - name: envoy.filters.http.router\n"
 	procMode   = "processing_mode: {request_header_mode: SEND, request_body_mode: NONE, request_trailer_mode: SEND, response_header_mode: SEND, response_body_mode: NONE, response_trailer_mode: SEND}"
 	routeMode  = "processing_mode: {request_header_mode: SEND, request_body_mode: BUFFERED, request_trailer_mode: SEND, response_header_mode: SEND, response_body_mode: STREAMED, response_trailer_mode: SEND}"
-	allowList  = `"(x-weir-|x-ratelimit-|ratelimit|retry-after|content-|grpc-|www-auth|endpoint-load-metrics).*|x-should-retry|x-envoy-ratelimited|accept-encoding|authorization|traceparent|tracestate"`
+	allowList  = `"(x-weir-|x-ratelimit-|ratelimit|retry-after|content-|grpc-|www-auth|endpoint-load-metrics|x-b3-).*|x-should-retry|x-envoy-(ratelimited|attempt-count)|accept-encoding|authorization|trace(parent|state)|baggage|b3"`
 	strip      = "remove_on_match: {key_matcher: {prefix: x-weir-}}"
 	procOpen   = "failure_mode_allow: false\n              status_on_error: {code: ServiceUnavailable}   # timeouts"
 )
@@ -57,7 +57,7 @@ var corpusFilters = []sick{
 	{name: "retry-after dropped", edits: []string{allowList, `"(x-weir-|x-ratelimit-|content-|grpc-|www-auth).*|x-should-retry|x-envoy-ratelimited"`}, rule: "header-list", on: "allow_expression", message: "retry-after", advice: "snippet"},
 	{name: "all dropped", edits: []string{"allow_expression: {regex: " + allowList + "}", "allow_all_routing: false"}, rule: "header-list", on: "disallow_all", message: "x-weir-pool", advice: "snippet"},
 	{name: "our headers forbidden", edits: []string{"disallow_all: true", `disallow_expression: {regex: "x-weir-.*"}`}, rule: "header-list", on: "disallow_expression", message: "x-weir-pool", advice: "snippet"},
-	{name: "the refusal's mark dropped", edits: []string{"|x-envoy-ratelimited", ""}, rule: "header-list", warning: true, on: "allow_expression", message: "x-envoy-ratelimited", advice: "snippet"},
+	{name: "the refusal's mark dropped", edits: []string{"x-envoy-(ratelimited|attempt-count)", "x-envoy-attempt-count"}, rule: "header-list", warning: true, on: "allow_expression", message: "x-envoy-ratelimited", advice: "snippet"},
 	{name: "identity not handed on", edits: []string{"forwarding_namespaces: {untyped: [envoy.filters.http.ext_authz]}", "forwarding_namespaces: {untyped: [other]}"}, rule: "namespaces", on: "metadata_options:", advice: "envoy.filters.http.ext_authz"},
 	{name: "policy asks ext_authz, chain has none", base: "one-filter", policy: held, rule: "namespaces", on: "http_filters:", advice: "identity.from"},
 	{name: "the decision not kept", edits: []string{"weir.decision, envoy.lb", "envoy.lb"}, rule: "namespaces", warning: true, on: "metadata_options:", advice: "weir.decision"},

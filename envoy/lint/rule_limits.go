@@ -178,6 +178,9 @@ func checkBuffers(l *linter) {
 			switch {
 			case want > 0 && have < want:
 				l.fail(p, fmt.Sprintf("bodies beyond %d bytes get 413, the policy takes %d (server.maxBody)", have, want), fmt.Sprintf("set per_connection_buffer_limit_bytes: %d on the listener", want))
+			case want > 0 && have > l.Policy.Server.MaxMessage():
+				l.warn(p, fmt.Sprintf("bodies of unknown length beyond %d bytes get 503: a message to weir has no more (server.maxBody is %d)", l.Policy.Server.MaxMessage(), want),
+					fmt.Sprintf("set per_connection_buffer_limit_bytes: %d on the listener", want))
 			case want == 0 && have < defaultBuffer:
 				l.fail(p, fmt.Sprintf("bodies beyond %d bytes get 413: normal prompts do", have), "set per_connection_buffer_limit_bytes: 4194304 on the listener")
 			case want == 0 && have == defaultBuffer:

@@ -178,8 +178,7 @@ func checkGRPCTimeouts(l *linter) {
 // the cache's idle time drops its gRPC client, and Envoy 1.36 to 1.40 crashes
 // when a side stream begun before ends.
 func checkGraceful(l *linter) {
-	v := l.scene.runtime["envoy.reloadable_features.ext_proc_graceful_grpc_close"]
-	if !v.GetBoolValue() && v.GetStringValue() != "true" {
+	if !l.gracefulClose() {
 		return
 	}
 	idle := defaultCacheIdle
@@ -195,4 +194,18 @@ func checkGraceful(l *linter) {
 		l.fail(p, fmt.Sprintf("ext_proc_graceful_grpc_close is on and gRPC clients are dropped after %v: Envoy crashes when a longer answer ends", idle),
 			"set grpc_async_client_manager_config: {max_cached_entry_idle_duration: 86400s}, or leave the runtime key off")
 	}
+}
+
+// checkHotRestart: with a graceful close, the old process of a hot restart
+// crashes at its shutdown while side streams are open (Envoy 1.36 to 1.40).
+func checkHotRestart(l *linter) {
+	if l.gracefulClose() {
+		l.warn(l.doc.field(l.doc.root, "layered_runtime"), "ext_proc_graceful_grpc_close is on: at a hot restart the old Envoy dies by SIGSEGV when it shuts down with answers under way",
+			"set it to false, unless this Envoy is never restarted hot (--restart-epoch)")
+	}
+}
+
+func (l *linter) gracefulClose() bool {
+	v := l.scene.runtime["envoy.reloadable_features.ext_proc_graceful_grpc_close"]
+	return v.GetBoolValue() || v.GetStringValue() == "true"
 }

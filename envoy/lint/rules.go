@@ -69,6 +69,7 @@ var ruleTable = []Rule{
 	{ID: "route-timeout", Text: "a route timeout that cuts long answers", check: checkRouteTimeouts},
 	{ID: "grpc-timeout", Text: "timeouts of the calls to weir that refuse everybody, or are without effect", check: checkGRPCTimeouts},
 	{ID: "graceful-crash", Text: "graceful close of side streams without the long client cache: Envoy crashes", check: checkGraceful},
+	{ID: "hot-restart", Text: "graceful close of side streams: at a hot restart the old Envoy crashes", check: checkHotRestart},
 
 	{ID: "weir-http2", Text: "weir's cluster does not speak HTTP/2", check: checkWeirCluster},
 	{ID: "max-requests", Text: "a circuit breaker below seats and queue of the policy", check: checkMaxRequests},

@@ -29,10 +29,10 @@ const maxNode = 256
 // thousand streams could hold MaxMessage each by one message.
 const keepFrame = 1 << 20
 
-// MaxMessage is what the gRPC server that Metrics is registered with must let
-// through (grpc.MaxRecvMsgSize; its default is 4 MiB): all statistics of some
-// 5,000 clusters.
-const MaxMessage = 32 << 20
+// MaxMessage is what the gRPC server that Metrics is registered with lets
+// through at least (policy.Server.MaxMessage): all statistics of some 2,500
+// clusters.
+const MaxMessage = 16 << 20
 
 // Metrics is the server of envoy.service.metrics.v3.MetricsService. Envoy
 // opens one stream and flushes into it each stats_flush_interval: its node in

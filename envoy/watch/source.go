@@ -2,6 +2,7 @@ package watch
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,7 @@ type seldom struct {
 
 const (
 	sayAgain  = time.Minute
-	saidLimit = 1024
+	saidLimit = 256 // lines a minute
 )
 
 func newSeldom(log *slog.Logger) *seldom { return &seldom{log: log, said: make(map[string]time.Time)} }
@@ -105,10 +106,11 @@ func (s *seldom) warn(now time.Time, about, text string, args ...any) {
 	s.mu.Lock()
 	last, ok := s.said[about]
 	say := !ok || now.Sub(last) >= sayAgain || now.Before(last)
+	if say && !ok && len(s.said) >= saidLimit {
+		maps.DeleteFunc(s.said, func(_ string, at time.Time) bool { return now.Sub(at) >= sayAgain || now.Before(at) })
+		say = len(s.said) < saidLimit // a peer may make up as many names as it likes
+	}
 	if say {
-		if len(s.said) >= saidLimit {
-			clear(s.said)
-		}
 		s.said[about] = now
 	}
 	s.mu.Unlock()

@@ -2,8 +2,6 @@ package xds
 
 import (
 	"context"
-	"crypto/x509"
-	"strings"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -30,23 +28,15 @@ func callerOf(ctx context.Context) caller {
 		}
 	}
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
-		c.sans = names(info.State.PeerCertificates[0])
+		c.sans = policy.CertificateNames(info.State.PeerCertificates[0])
 	}
 	return c
-}
-
-func names(cert *x509.Certificate) []string {
-	out := append([]string(nil), cert.DNSNames...)
-	for _, u := range cert.URIs {
-		out = append(out, u.String())
-	}
-	return out
 }
 
 // admits reports whether a group takes a node: all that the group says must
 // match.
 func admits(g *policy.XDSGroup, id, cluster string, c caller) bool {
-	if g.ID != "" && !matches(g.ID, id) || g.Cluster != "" && !matches(g.Cluster, cluster) {
+	if g.ID != "" && !policy.MatchesName(g.ID, id) || g.Cluster != "" && !policy.MatchesName(g.Cluster, cluster) {
 		return false
 	}
 	if len(g.SANs) == 0 {
@@ -54,18 +44,10 @@ func admits(g *policy.XDSGroup, id, cluster string, c caller) bool {
 	}
 	for _, pattern := range g.SANs {
 		for _, san := range c.sans {
-			if matches(pattern, san) {
+			if policy.MatchesName(pattern, san) {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// matches compares with a name, or a prefix where the pattern ends in *.
-func matches(pattern, s string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(s, prefix)
-	}
-	return pattern == s
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -18,13 +19,18 @@ import (
 
 // Open opens "host:port", "unix:/path" or "unix:@abstract". A socket file
 // that nobody answers is left over from a crash and is replaced; one that
-// answers is another weir's and is an error.
+// answers is another weir's and is an error. A socket file may be used by its
+// owner and group alone (mode 0660); where the folder it lies in is missing,
+// that is made, for the same two (0750).
 func Open(address string) (net.Listener, error) {
 	path, isUnix := strings.CutPrefix(address, "unix:")
 	if !isUnix {
 		return net.Listen("tcp", address)
 	}
 	if !strings.HasPrefix(path, "@") {
+		if err := folder(filepath.Dir(path)); err != nil {
+			return nil, err
+		}
 		if err := removeStale(path); err != nil {
 			return nil, err
 		}
@@ -40,6 +46,18 @@ func Open(address string) (net.Listener, error) {
 		}
 	}
 	return l, nil
+}
+
+// folder makes the last folder of a socket's path.
+func folder(dir string) error {
+	err := os.Mkdir(dir, 0o750)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if _, there := os.Stat(dir); there == nil { // such as one on a read-only file system
+		return nil
+	}
+	return fmt.Errorf("the socket's folder is missing and cannot be made (make it for the user that this runs as, with Envoy's group; or name another socket): %w", err)
 }
 
 func removeStale(path string) error {
@@ -64,7 +82,8 @@ func removeStale(path string) error {
 }
 
 // TLS reads the certificate at each handshake's need: a renewed file is
-// taken without a restart, a broken one keeps the last good pair.
+// taken without a restart, a broken one keeps the last good pair. The
+// authorities of clients are read once.
 func TLS(t *policy.TLS) (*tls.Config, error) {
 	pair := &renewed{files: t}
 	if _, err := pair.get(nil); err != nil {
@@ -77,6 +96,12 @@ func TLS(t *policy.TLS) (*tls.Config, error) {
 			return nil, fmt.Errorf("tls.clientCA: %w", err)
 		}
 		c.ClientCAs, c.ClientAuth = pool, tls.RequireAndVerifyClientCert
+		c.VerifyConnection = func(s tls.ConnectionState) error { // of resumed ones too
+			if len(s.PeerCertificates) == 0 {
+				return nil // where the owner of the configuration does not demand one
+			}
+			return t.Admits(s.PeerCertificates[0])
+		}
 	}
 	return c, nil
 }

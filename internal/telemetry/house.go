@@ -3,6 +3,7 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirproxy/weir/admission"
 	"github.com/weirproxy/weir/authz"
 	"github.com/weirproxy/weir/quota/redisstore"
 )
@@ -14,6 +15,8 @@ type HouseStats struct {
 	Store   *redisstore.Stats // nil for the memory store
 
 	LogDropped uint64 // log lines that were never written
+
+	Unlogged, Unexplained admission.Unrecorded // refusals left out of the log, and of explain
 }
 
 // House registers the series of HouseStats.
@@ -28,6 +31,7 @@ func houseDesc(name, help string, labels ...string) *prometheus.Desc {
 // The series of the house, in the order of docs/metrics.md.
 var (
 	logDropped    = houseDesc("log_dropped_total", "Log lines dropped because nobody took them.")
+	unrecorded    = houseDesc("refusals_unrecorded_total", "Refusals left out of the log, and of what explain keeps (telemetry.refusals), by place and whether the caller had a verified identity.", "place", "verified")
 	streams       = houseDesc("extproc_streams", "Open ext_proc streams.")
 	tokenHits     = houseDesc("token_cache_hits_total", "Tokens judged from memory, by verdict.", "verdict")
 	tokenMisses   = houseDesc("token_cache_misses_total", "Tokens whose signature was verified.")
@@ -58,6 +62,10 @@ func (h *house) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	count(logDropped, s.LogDropped)
+	count(unrecorded, s.Unlogged.Anonymous, "log", "false")
+	count(unrecorded, s.Unlogged.Tenants, "log", "true")
+	count(unrecorded, s.Unexplained.Anonymous, "explain", "false")
+	count(unrecorded, s.Unexplained.Tenants, "explain", "true")
 	gauge(streams, float64(s.Streams))
 	count(tokenHits, s.Tokens.Hits, "accepted")
 	count(tokenHits, s.Tokens.RefusedHits, "refused")

@@ -120,16 +120,25 @@ func (c carrier) Get(k string) string {
 func (c carrier) Set(k, v string) { c.out[k] = v }
 func (c carrier) Keys() []string  { return []string{"traceparent", "tracestate"} }
 
-// Start opens the span of a request whose headers are read by values. headers
-// are what goes to the upstream; empty when nothing changes. end closes the
-// span with its attributes; it is safe on a nil Tracer.
-func (t *Tracer) Start(ctx context.Context, values func(string) []string) (_ context.Context, headers map[string]string, end func(...attribute.KeyValue)) {
+// Start opens the span of a request whose headers are read by values. Where
+// the caller is trusted the span is of its trace and sampled as it says. Else
+// it begins a trace of its own, sampled by share whatever the caller says (its
+// trace id too would choose what is sampled), with a link to the caller's.
+// headers are what goes to the upstream; empty when nothing changes. end closes
+// the span with its attributes; it is safe on a nil Tracer.
+func (t *Tracer) Start(ctx context.Context, trusted bool, values func(string) []string) (_ context.Context, headers map[string]string, end func(...attribute.KeyValue)) {
 	if t == nil {
 		return ctx, nil, func(...attribute.KeyValue) {}
 	}
 	in := carrier{values: values, out: map[string]string{}}
-	ctx = t.w3c.Extract(ctx, in)
-	ctx, span := t.tracer.Start(ctx, "weir.request", trace.WithSpanKind(trace.SpanKindServer))
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
+	callers := t.w3c.Extract(ctx, in)
+	if trusted {
+		ctx = callers
+	} else if link := trace.LinkFromContext(callers); link.SpanContext.IsRemote() {
+		options = append(options, trace.WithLinks(link))
+	}
+	ctx, span := t.tracer.Start(ctx, "weir.request", options...)
 	t.w3c.Inject(ctx, in)
 	return ctx, in.out, func(attrs ...attribute.KeyValue) {
 		span.SetAttributes(attrs...)
