@@ -133,21 +133,23 @@ func (l *pool) full(now time.Time, p *Plan, b queue.Bounds) (r Reason, hint time
 // applyTenant applies the policy's word on the tenant, which wins over the
 // claim, and gives its tier.
 func (p *Plan) applyTenant(now time.Time) (tier string) {
-	r := p.Request
-	tier = r.Identity.Tier
-	p.Class = r.Policy.Cap(p.Class)
-	rule := r.Policy.Tenant(r.Identity.Tenant)
-	if rule == nil {
-		return tier
-	}
-	if rule.Block {
+	rule := p.Request.Policy.Tenant(p.Request.Identity.Tenant)
+	tier = p.standing(rule)
+	if rule != nil && rule.Block {
 		p.refuse(now, TenantBlocked, 0, "")
-		return tier
 	}
-	if rule.Class != nil {
+	return tier
+}
+
+// standing is the class and the tier under the policy's rule for the tenant;
+// nil = there is none.
+func (p *Plan) standing(rule *policy.TenantRule) (tier string) {
+	tier = p.Request.Identity.Tier
+	p.Class = p.Request.Policy.Cap(p.Class)
+	if rule != nil && rule.Class != nil {
 		p.Class = p.Class.Lower(*rule.Class)
 	}
-	if rule.Tier != "" {
+	if rule != nil && rule.Tier != "" {
 		tier = rule.Tier
 	}
 	return tier
@@ -156,13 +158,17 @@ func (p *Plan) applyTenant(now time.Time) (tier string) {
 // claim lists what the request asks of the ledger (T7, T8), at the rate of the
 // pool where it wants to run (V2).
 func (p *Plan) claim(tier string) {
-	r := p.Request
 	p.Amount = p.pool.bill(quota.Amount{Requests: 1, Input: p.Input, Output: p.Output, Concurrency: 1})
-	subject := policy.Subject{
+	p.Claims = quota.Claims(p.Request.Policy.Quotas, p.subject(tier), p.Amount)
+}
+
+// subject is what quotas look at.
+func (p *Plan) subject(tier string) policy.Subject {
+	r := p.Request
+	return policy.Subject{
 		Tenant: r.Identity.Tenant, Tier: tier, User: r.Identity.User, Key: r.Identity.Key,
 		Model: r.Model, Function: r.Function, Class: p.Class,
 	}
-	p.Claims = quota.Claims(r.Policy.Quotas, subject, p.Amount)
 }
 
 // Enter takes the store's verdict on the plan's claims (allowed where there

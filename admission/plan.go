@@ -53,6 +53,7 @@ type Plan struct {
 	listed  *chain // the list of seat that it stands in
 	over    bool   // runs without a seat (mode pass and shadow)
 	silent  bool   // streams, has a seat, and its answer has not begun
+	inside  bool   // its claims are counted by presence
 	quota   QuotaView
 
 	prev, next *Plan // of a chain

@@ -305,7 +305,7 @@ func (c *conversation) expectBody(now time.Time, m *message) {
 		c.refuse(now, requestHeaders, f)
 		return
 	}
-	if c.precheck(now, c.call.build("")) {
+	if c.await(now, m) {
 		return
 	}
 	c.state = reading

@@ -71,6 +71,7 @@ type Store struct {
 	outage  atomic.Pointer[outage] // nil: Redis decides
 	local   *memstore.Store        // decides while Redis is away
 	known   *known
+	full    *full
 	journal *journal
 	count   counts
 
@@ -108,6 +109,7 @@ func New(config policy.Redis, o Options) (*Store, error) {
 		hold:    quota.Period(o.Hold),
 		local:   memstore.New(memstore.Options{MaxTenants: o.MaxTenants, Hold: o.Hold}),
 		known:   newKnown(),
+		full:    newFull(),
 		journal: newJournal(o.Journal),
 		wake:    make(chan struct{}, 1),
 		stop:    stop,
@@ -194,8 +196,9 @@ func (s *Store) tell(t *quota.Tally, g *group, now time.Time, r reply) {
 	if r.state != repeated {
 		s.known.note(g, now, r)
 	}
+	asked := now // by this process' clock
 	if now.IsZero() {
-		now = time.UnixMilli(r.now)
+		asked, now = time.Now(), time.UnixMilli(r.now)
 	}
 	for i := range g.limits {
 		l := &g.limits[i]
@@ -210,6 +213,7 @@ func (s *Store) tell(t *quota.Tally, g *group, now time.Time, r reply) {
 			wait = time.UnixMilli(w.FitsAt(g.counters[l.counter].period, r.now, room)).Sub(now)
 		}
 		t.Refuse(l.claim.Rule, l.limit, amount, used, wait)
+		s.full.note(asked, l.claim, l.limit, used, wait)
 	}
 }
 
@@ -220,6 +224,7 @@ func (s *Store) Settle(ctx context.Context, now time.Time, id string, claims []q
 	if len(groups) == 0 {
 		return nil
 	}
+	defer s.full.forget(claims)
 	if s.journal.isLocal(id) {
 		_ = s.local.Settle(ctx, now, id, s.share(claims), final) // memory does not fail
 	}
