@@ -153,8 +153,8 @@ func (a *Awaited) Leave() {
 	if a == nil || !a.left.CompareAndSwap(false, true) {
 		return
 	}
-	a.presence.drop(a.claims)
 	a.presence.arrived(a.tenant, a.bytes)
+	a.presence.drop(a.claims)
 }
 
 // Await is Precheck for a request whose body of at most n bytes is to come, and
@@ -193,21 +193,21 @@ func (d *Desk) awaitRefusal(now time.Time, r *Request, reason Reason, used, limi
 }
 
 // admit counts n bytes more of a tenant where there is room. A tenant may have
-// as much as is left free for all others, so that nobody, and no number of
-// tenants together, leaves a newcomer without room; and one body it may have
-// while there is room for it at all.
+// no more than it leaves free for all others, so that neither one nor many
+// together leave a newcomer without room.
 func (p *presence) admit(tenant string, n int64, e *policy.Effective) (refused Reason, used, limit int64) {
 	body := e.Policy.Server.MaxBody
-	most := max(e.Queue.MaxAwaited, body)
+	most := max(e.Queue.MaxAwaited, 2*body)
 	s := p.shard(tenant)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all, own := p.bytes.Load(), s.tenants[tenant]
-	if limit = min(max(e.Queue.MaxAwaitedBy, body), most-all); own > 0 && own+n > limit {
+	limit = min(max(e.Queue.MaxAwaitedBy, body), most-all-n)
+	if own+n > limit {
+		if own == 0 {
+			return HeldBytes, all, most
+		}
 		return AwaitedBytes, own, limit
-	}
-	if all+n > most {
-		return HeldBytes, all, most
 	}
 	p.bytes.Add(n)
 	p.bodies.Add(1)
