@@ -9,19 +9,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weirproxy/weir/examples"
 	"github.com/weirproxy/weir/internal/envoytest"
 )
 
-// TestHeldMemory: what a request that waits costs weir.
+// TestHeldMemory: what a request of 2 KB that waits costs weir. WEIR_HELD is how many
+// wait, 5,000 where it is not set.
 func TestHeldMemory(t *testing.T) {
-	held := 2000
+	held := 5000
 	if v := os.Getenv("WEIR_HELD"); v != "" {
 		held, _ = strconv.Atoi(v)
 	}
-	const most = 16 << 10
+	const most = 20 << 10
 	patient := fmt.Sprintf(`
 classes: [{name: critical, maxWait: 5m}, {name: standard, maxWait: 5m}, {name: batch, maxWait: 5m}]
 queue: {length: {min: %d, max: %d}, perTenant: 100%%, softLimit: 100%%, coldStart: []}
@@ -57,12 +57,10 @@ envoy: {messageTimeout: 30s, maxMessageTimeout: 10m}
 	each := (rssKiB(t, w.weir.Pid()) - before) * 1024 / (held - 100)
 	t.Logf("weir took %d bytes for each of %d; heap in use %.0f, stacks %.0f, released %.0f, next GC %.0f", each, held,
 		w.metric("go_memstats_heap_inuse_bytes"), w.metric("go_memstats_stack_inuse_bytes"), w.metric("go_memstats_heap_released_bytes"), w.metric("go_memstats_next_gc_bytes"))
-	t.Logf("heap alloc %.0f, heap sys %.0f, sys %.0f goroutines %.0f", w.metric("go_memstats_heap_alloc_bytes"), w.metric("go_memstats_heap_sys_bytes"), w.metric("go_memstats_sys_bytes"), w.metric("go_goroutines"))
 	if each > most {
 		t.Errorf("weir takes %d bytes for each request that waits, want at most %d", each, most)
 	}
 	cancel()
-	_ = time.Second
 }
 
 func rssKiB(t *testing.T, pid int) int {

@@ -92,7 +92,7 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	k := &c.call
 	k.id, k.received, k.modes = newID(), now, m.modes
 	k.standing.class = policy.Standard
-	k.method = m.header.get(":method")
+	k.method = strings.Clone(m.header.get(":method")) // all texts of a message keep each other
 	k.grpc = isGRPC(m.header.get("content-type"))
 	k.forged = forged(m.header)
 	c.trace(m)
@@ -174,7 +174,7 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 	case err != nil:
 		return identityRefusal(err)
 	}
-	k.identity, k.path = id, path
+	k.identity, k.path = id, strings.Clone(path)
 	k.standing = standing{class: id.Class, colour: id.Colour}
 	if !clean {
 		f := refuse(admission.HeaderInvalid, "The path can be read in more than one way.")

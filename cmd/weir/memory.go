@@ -14,9 +14,10 @@ import (
 // memory in use. So the heap may grow by garbageRoom, within these bounds.
 const (
 	gcPercentMost  = 400
-	gcPercentLeast = 50
-	garbageRoom    = 32 << 20
-	memoryLook     = 5 * time.Second
+	gcPercentLeast = 25
+	garbageRoom    = 16 << 20
+	memoryLook     = time.Second
+	memoryLooks    = 5 // until memory may be given back
 	memorySpare    = 32 << 20 // kept from the system without being in use
 )
 
@@ -66,7 +67,7 @@ func keepMemory(stop <-chan struct{}) {
 	before, percent := readMemory(samples), gcPercentMost
 	tick := time.NewTicker(memoryLook)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-stop:
 			return
@@ -76,6 +77,9 @@ func keepMemory(stop <-chan struct{}) {
 		if next := gcPercent(now.live, now.stacks); !chosen && next != percent {
 			percent = next
 			debug.SetGCPercent(percent)
+		}
+		if n%memoryLooks != 0 {
+			continue
 		}
 		if releases(before, now) {
 			debug.FreeOSMemory()

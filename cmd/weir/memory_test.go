@@ -7,7 +7,7 @@ func TestGCPercent(t *testing.T) {
 	for _, c := range []struct {
 		live, stacks uint64
 		want         int
-	}{{0, 0, 400}, {4 * mib, 2 * mib, 400}, {12 * mib, 4 * mib, 200}, {24 * mib, 8 * mib, 100}, {500 * mib, 100 * mib, 50}} {
+	}{{0, 0, 400}, {2 * mib, 1 * mib, 400}, {6 * mib, 2 * mib, 200}, {12 * mib, 4 * mib, 100}, {500 * mib, 100 * mib, 25}} {
 		if got := gcPercent(c.live, c.stacks); got != c.want {
 			t.Errorf("%d MiB live, %d of stacks: %d, want %d", c.live/mib, c.stacks/mib, got, c.want)
 		}

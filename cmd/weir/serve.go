@@ -24,7 +24,7 @@ func serveCommand() *cobra.Command {
 		Long: "serve answers ext_authz and ext_proc on server.grpc until SIGTERM, SIGINT or SIGHUP, then drains: waiting\n" +
 			"requests get 503 with a hint, running answers finish within server.drain. It is ready when /readyz on server.admin says 200.\n" +
 			"The policy file is watched; a broken one keeps the last good policy.\n" +
-			"Unless GOGC is set, the garbage collector lets the heap grow by what is in use or 32 MiB; GOMEMLIMIT bounds it. What a flood took is given back.",
+			"Unless GOGC is set, the garbage collector lets the heap grow by 16 MiB or a quarter of what is in use; GOMEMLIMIT bounds it. What a flood took is given back.",
 		Example: "  weir serve --config /etc/weir/weir.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
