@@ -55,7 +55,7 @@ func (w *world) flood(t *testing.T, n, tenants, open int) map[int]*atomic.Int64 
 
 // TestFloodOfRefusals: a tenant, or many, ask for far more than their quota.
 // They are refused at their headers, and others are served meanwhile. The full
-// numbers: WEIR_FLOOD=20000 WEIR_FLOODERS=5000.
+// numbers: WEIR_FLOOD=20000 WEIR_FLOODERS=5000 WEIR_FLOOD_CONNECTIONS=20000.
 func TestFloodOfRefusals(t *testing.T) {
 	n, many := number("WEIR_FLOOD", 2000), number("WEIR_FLOODERS", 500)
 	const quota = `
@@ -75,7 +75,7 @@ quotas:
 					return w.chat(w.token(claims{"tenant": fmt.Sprint("other-", i)}), 1, false)
 				})
 				start := time.Now()
-				got := w.flood(t, n, c.tenants, 1000)
+				got := w.flood(t, n, c.tenants, number("WEIR_FLOOD_CONNECTIONS", 1000))
 				took := time.Since(start)
 				l.end()
 				ok, failed := l.count(200), l.count(0)+l.count(503)+l.count(504)+l.count(429)

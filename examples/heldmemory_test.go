@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirproxy/weir/examples"
 	"github.com/weirproxy/weir/internal/envoytest"
@@ -77,4 +78,30 @@ func rssKiB(t *testing.T, pid int) int {
 	}
 	t.Fatalf("no VmRSS in %s", status)
 	return 0
+}
+
+// TestMemoryComesBack: what a flood of large bodies took is the system's again
+// within a minute.
+func TestMemoryComesBack(t *testing.T) {
+	const calls, spare, limit = 150, 80 << 10, time.Minute // spare in KiB
+	b := envoytest.Envoys(t)[0]
+	w := newWorld(t, b, setup{example: "one-filter.yaml", envoy: unhurried, policy: patience + `
+queue: {maxAwaitedBytes: 4GiB, maxAwaitedBytesPerTenant: 4GiB}
+` + sharedPool(10_000), pools: []string{"chat-fp16"}})
+	token := w.token(nil)
+	if a := w.chat(token, 1, false); a.code != http.StatusOK {
+		t.Fatal(a.code, a.body)
+	}
+	before := rssKiB(t, w.weir.Pid())
+	body := modelBody("deepseek-v4", strings.Repeat("x", 4<<20-4096))
+	var all sync.WaitGroup
+	for range calls {
+		all.Go(func() {
+			_ = w.do(w.request(t.Context(), http.MethodPost, chatPath, body, "Authorization", "Bearer "+token))
+		})
+	}
+	all.Wait()
+	most, start := rssKiB(t, w.weir.Pid()), time.Now()
+	envoytest.Eventually(t, limit, "the memory comes back", func() bool { return rssKiB(t, w.weir.Pid()) < before+spare })
+	t.Logf("weir had %d MiB, %d MiB after the flood, and %d MiB %v later", before>>10, most>>10, rssKiB(t, w.weir.Pid())>>10, time.Since(start))
 }
