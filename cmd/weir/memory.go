@@ -17,7 +17,7 @@ const (
 	gcPercentLeast = 25
 	garbageRoom    = 16 << 20
 	memoryLook     = time.Second
-	memoryLooks    = 5 // until memory may be given back
+	memoryLooks    = 5        // until memory may be given back
 	memorySpare    = 32 << 20 // kept from the system without being in use
 )
 
