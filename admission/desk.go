@@ -54,6 +54,7 @@ type Desk struct {
 	store     quota.Store
 	observers []Observer
 	tickets   registry
+	presence  presence
 	settler   *settler
 	ready     chan struct{} // closed: for visits that do not wait
 	draining  atomic.Bool
@@ -80,6 +81,7 @@ func New(o Options) *Desk {
 	}
 	close(d.ready)
 	d.tickets.open()
+	d.presence.open()
 	d.settler = newSettler(o.Store, o.Settlers)
 	d.core = newCore(now, o.Policy, o.Gauges, rng, o.Journal, o.Council)
 	d.shadow = d.core.newEcho(now, o.Policy, rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())))
@@ -169,6 +171,9 @@ func (d *Desk) enter(ctx context.Context, now time.Time, c *Core, p *Plan) (Outc
 			d.giveBack(p, quota.Amount{}) // the store may have decided after all
 			return Refused, now
 		}
+		if verdict.Allowed {
+			d.presence.enter(p)
+		}
 	}
 	outcome := c.Enter(now, p, verdict)
 	if outcome == Refused && verdict.Allowed {
@@ -180,6 +185,7 @@ func (d *Desk) enter(ctx context.Context, now time.Time, c *Core, p *Plan) (Outc
 // giveBack settles a plan that does not run.
 func (d *Desk) giveBack(p *Plan, final quota.Amount) {
 	if len(p.Claims) > 0 {
+		d.presence.leave(p)
 		d.settler.settle(p.Request.ID, p.Claims, final)
 	}
 }

@@ -58,6 +58,7 @@ type Plan struct {
 	over    bool   // runs without a seat (mode pass and shadow)
 	silent  bool   // streams, has a seat, and its answer has not begun
 	begins  begin  // when its answer is to begin
+	inside  bool   // its claims are counted by presence
 	quota   QuotaView
 
 	prev, next *Plan // of a chain

@@ -25,7 +25,8 @@ const (
 	QuotaRequests
 	QuotaTokens
 	QuotaConcurrency
-	QuotaNever // the claim is larger than the whole limit
+	QuotaNever   // the claim is larger than the whole limit
+	AwaitedBytes // bodies of the tenant that are still to come
 
 	// The waiting room (P2, P3, Q5, Q6, Q9).
 	QueueSoft

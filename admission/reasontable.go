@@ -51,6 +51,7 @@ var table = [numReasons]Row{
 	QuotaTokens:      reject("quota_tokens", AdviceQuota, typeTokens, "rate_limit_exceeded", "Token limit reached; retry after the time given."),
 	QuotaConcurrency: reject("quota_concurrency", AdviceFixed, typeReqs, "rate_limit_exceeded", "Too many requests of yours are waiting or running; retry when one has ended."),
 	QuotaNever:       reject("quota_never", AdviceNone, typeTokens, "request_too_large", "This request alone is larger than the limit; waiting does not help, make it smaller."),
+	AwaitedBytes:     reject("awaited_bytes", AdviceFixed, typeReqs, "rate_limit_exceeded", "Too many bytes of your request bodies are still to come; retry when some have been sent."),
 
 	QueueSoft:        reject("queue_soft", AdviceQueue, typeReqs, "queue_busy", "The queue is nearly full; retry after the time given."),
 	QueueFull:        shed("queue_full", AdviceQueue, grpcResourceExhausted, "queue_full", "The queue is full; retry after the time given."),

@@ -14,8 +14,12 @@ type Snapshot struct {
 	Draining  bool
 	Tickets   int   // running
 	HeldBytes int64 // of bodies waiting, over all lines (maxHeldBytes)
-	Pools     []PoolStats
-	Shadow    []PoolStats // the shadow core's; nil where nothing is decided in shadow
+
+	Awaited      int64 // requests whose bodies are still to come
+	AwaitedBytes int64 // what these may have (maxAwaitedBytes)
+
+	Pools  []PoolStats
+	Shadow []PoolStats // the shadow core's; nil where nothing is decided in shadow
 }
 
 // PoolStats is a picture of one pool.
@@ -81,7 +85,11 @@ func (d *Desk) Snapshot(now time.Time) Snapshot {
 		Draining:  d.draining.Load(),
 		Tickets:   int(d.tickets.count.Load()),
 		HeldBytes: d.core.held.Load(),
-		Pools:     d.core.Stats(now),
+
+		Awaited:      d.presence.bodies.Load(),
+		AwaitedBytes: d.presence.bytes.Load(),
+
+		Pools: d.core.Stats(now),
 	}
 	if d.mirror.Load() {
 		s.Shadow = d.shadow.Stats(now)

@@ -25,6 +25,10 @@ type fakeStore struct {
 	settled  map[string][]quota.Amount
 }
 
+func (s *fakeStore) Known(time.Time, []quota.Claim) (quota.Verdict, bool) {
+	return quota.Verdict{}, false
+}
+
 func (s *fakeStore) Reserve(ctx context.Context, _ time.Time, _ string, _ []quota.Claim) (quota.Verdict, error) {
 	if s.delay > 0 {
 		select {

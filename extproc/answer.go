@@ -36,6 +36,7 @@ func (c *conversation) receiveAnswer(now time.Time, m *message) error {
 		c.startedLate(now, m)
 		return nil
 	case reading:
+		c.awaited.Leave()
 		if details == viaUpstream && c.mode() == policy.Enforce {
 			// No body came (headers, then trailers that are not sent to us),
 			// and the upstream answered what nobody judged.

@@ -26,6 +26,10 @@ func newLightDesk() lightDesk {
 
 func (lightDesk) Refused(*admission.Request, *admission.Decision) {}
 
+func (lightDesk) Await(time.Time, *admission.Request, int64) (*admission.Awaited, admission.Decision, bool) {
+	return nil, admission.Decision{}, false
+}
+
 func (d lightDesk) Submit(_ context.Context, r *admission.Request) Visit {
 	return &lightVisit{ready: d.ready, policy: r.Policy.ID()}
 }

@@ -33,7 +33,8 @@ func (s state) judged() bool { return s >= running }
 //
 // Invariants: at most one reply for a message, of the message's phase (an
 // override may go ahead of it); nothing after an immediate answer; a ticket
-// is ended exactly once, a visit without a ticket is left.
+// is ended exactly once, a visit without a ticket is left, and so
+// is the place of a body that is awaited.
 type conversation struct {
 	o        *Options
 	initial  policy.Overrides
@@ -45,9 +46,10 @@ type conversation struct {
 	policy   *policy.Policy
 	ctx      context.Context // the stream's, with the trace where there is one
 	call     call
-	pending  phase    // request message that waits for its reply
-	backlog  []phase  // request messages that came while it waits
-	trailing []string // forged names among trailers that came while it waits
+	pending  phase              // request message that waits for its reply
+	backlog  []phase            // request messages that came while it waits
+	trailing []string           // forged names among trailers that came while it waits
+	awaited  *admission.Awaited // the body's place until it comes; nil = none
 	visit    Visit
 	ticket   Ticket
 	decision admission.Decision
@@ -103,6 +105,7 @@ func (c *conversation) receive(now time.Time, m *message) error {
 func (c *conversation) receiveRequest(now time.Time, m *message) error {
 	switch c.state {
 	case reading:
+		c.awaited.Leave()
 		if m.phase == requestTrailers {
 			c.refuse(now, m.phase, refuse(admission.BodyMissing, ""))
 			return nil
@@ -244,6 +247,7 @@ func (c *conversation) close(now time.Time, at phase, d *admission.Decision, f *
 }
 
 func (c *conversation) closeWith(at phase, im *immediate, log namespace) {
+	c.awaited.Leave()
 	c.reply(reply{phase: at, immediate: im, metadata: []namespace{log}})
 	c.state = closed
 	c.finished = true
@@ -296,6 +300,7 @@ func (c *conversation) lifts(f *refusal) bool {
 // than once. undelivered says that our last replies did not go out. It
 // returns an error where a clean end would let through what nobody judged.
 func (c *conversation) ended(undelivered, drained bool) error {
+	c.awaited.Leave()
 	if c.state == held {
 		c.state = opening
 		if v := c.visit; v != nil {

@@ -47,6 +47,11 @@ func (d *testDesk) Precheck(time.Time, *admission.Request) (admission.Decision, 
 	return *d.precheck, true
 }
 
+func (d *testDesk) Await(now time.Time, r *admission.Request, _ int64) (*admission.Awaited, admission.Decision, bool) {
+	dec, refused := d.Precheck(now, r)
+	return nil, dec, refused
+}
+
 func (d *testDesk) Refused(r *admission.Request, dec *admission.Decision) {
 	_ = r.Identity.Tenant + r.API.Path + r.Policy.ID() // none of them is nil
 	d.mu.Lock()

@@ -95,7 +95,7 @@ func (c *conversation) judgeHeaders(now time.Time, m *message) {
 	k := &c.call
 	k.id, k.received, k.modes = newID(), now, m.modes
 	k.standing.class = policy.Standard
-	k.method = m.header.get(":method")
+	k.method = strings.Clone(m.header.get(":method")) // all texts of a message keep each other
 	k.grpc = isGRPC(m.header.get("content-type"))
 	k.forged = forged(m.header)
 	k.bodyless = m.endOfStream
@@ -182,7 +182,7 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 	case err != nil:
 		return identityRefusal(err)
 	}
-	k.identity, k.path = id, path
+	k.identity, k.path = id, strings.Clone(path)
 	k.standing = standing{class: id.Class, colour: id.Colour}
 	if !clean {
 		f := refuse(admission.HeaderInvalid, "The path can be read in more than one way.")
@@ -313,7 +313,7 @@ func (c *conversation) expectBody(now time.Time, m *message) {
 		c.refuse(now, requestHeaders, f)
 		return
 	}
-	if c.precheck(now, c.call.build("")) {
+	if c.await(now, m) {
 		return
 	}
 	c.state = reading
@@ -346,47 +346,6 @@ func (c *conversation) bodyHeaders(m *message) *refusal {
 
 func (c *conversation) tooLarge(n int64) *refusal {
 	return refuse(admission.BodyTooLarge, fmt.Sprintf("%d bytes, at most %d are accepted.", n, c.policy.Server.MaxBody))
-}
-
-// defaultModel is the model of a call whose body names none: the API's, else
-// the first that the route and the caller's rights allow.
-func (c *conversation) defaultModel() (string, *refusal) {
-	k := &c.call
-	if name := k.api.Model; name != "" {
-		return c.resolve(name)
-	}
-	for i := range k.effective.Policy.Models {
-		if name := k.effective.Policy.Models[i].Name; c.open(name) {
-			return name, nil
-		}
-	}
-	return "", refuse(admission.ModelDenied, "")
-}
-
-// resolve finds the policy's name of a model that was asked for, and holds it
-// against the route, the tenant's rule and the caller's scopes.
-func (c *conversation) resolve(name string) (string, *refusal) {
-	k := &c.call
-	model, ok := k.effective.Model(name)
-	if !ok {
-		return "", &refusal{reason: admission.ModelUnknown, detail: fmt.Sprintf("The request names %q.", clip(name)), param: "model"}
-	}
-	if !k.identity.ModelAllowed(name) || !c.tenantMay(model.Name) {
-		return "", &refusal{reason: admission.ModelDenied, detail: fmt.Sprintf("The request names %q.", clip(name)), param: "model"}
-	}
-	return model.Name, nil
-}
-
-// open reports whether a model, by its own name, is open to the caller here.
-func (c *conversation) open(name string) bool {
-	k := &c.call
-	return k.effective.Allows(name) && k.identity.ModelAllowed(name) && c.tenantMay(name)
-}
-
-// tenantMay holds a model against the policy's rule for the tenant.
-func (c *conversation) tenantMay(name string) bool {
-	t := c.call.rule
-	return t == nil || len(t.Models) == 0 || slices.Contains(t.Models, name)
 }
 
 // forged lists the headers that only we may set, or that are not for the other

@@ -15,6 +15,9 @@ type Desk interface {
 	// Precheck makes the cheap refusals of request_headers, without side
 	// effects; false means go on.
 	Precheck(now time.Time, r *admission.Request) (admission.Decision, bool)
+	// Await is Precheck of a request whose body, of at most n bytes, is still to
+	// come, and counts it until it is left; the place may be nil.
+	Await(now time.Time, r *admission.Request, n int64) (*admission.Awaited, admission.Decision, bool)
 	// Submit asks for a seat; it blocks for the store's time budget at most.
 	Submit(ctx context.Context, r *admission.Request) Visit
 	// Refused hears of the refusals that the hallway makes by itself

@@ -131,7 +131,12 @@ func (st *stream) watch() error {
 }
 
 // read takes messages until the stream ends. It never waits for a decision.
-func (st *stream) read() {
+func (st *stream) read() { st.readOn(false) }
+
+// readOn is read, of a request that was held already or not. Once it is held a
+// goroutine of its own takes what follows: a decision needs far more of stack
+// than waiting for a message does.
+func (st *stream) readOn(wasHeld bool) {
 	for {
 		if err := st.wire.RecvMsg(&st.in); err != nil {
 			st.mu.Lock()
@@ -139,20 +144,36 @@ func (st *stream) read() {
 			st.mu.Unlock()
 			return
 		}
-		received := time.Now()
-		at := "undecodable"
-		st.step(func(now time.Time) error {
-			if st.in.err != nil {
-				return violation("%v", st.in.err)
-			}
-			at = st.in.phase.String()
-			return st.talk.receive(now, &st.in.message)
-		})
-		st.in = inbound{} // a body must not stay while its answer runs
-		if h := st.server.o.Hooks.Observed; h != nil {
-			h(at, time.Since(received))
+		st.take()
+		if !wasHeld && st.held() {
+			st.server.readers.work.Go(func() { st.readOn(true) })
+			return
 		}
 	}
+}
+
+// take hands a message that came to the conversation.
+func (st *stream) take() {
+	received := time.Now()
+	at := "undecodable"
+	st.step(func(now time.Time) error {
+		if st.in.err != nil {
+			return violation("%v", st.in.err)
+		}
+		at = st.in.phase.String()
+		return st.talk.receive(now, &st.in.message)
+	})
+	st.in = inbound{} // a body must not stay while its answer runs
+	if h := st.server.o.Hooks.Observed; h != nil {
+		h(at, time.Since(received))
+	}
+}
+
+// held reports that the request waits at the desk.
+func (st *stream) held() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return !st.over && st.talk.state == held
 }
 
 // step runs one event of the conversation and sends what follows. After an

@@ -126,6 +126,8 @@ func defaultQueue() Queue {
 		SoftExempt:   []Class{Critical},
 		PerTenant:    0.5,
 		MaxHeldBytes: 256 << 20,
+		MaxAwaited:   512 << 20,
+		MaxAwaitedBy: 128 << 20,
 		ColdStart:    []int{50, 75, 100},
 		ColdStartFor: 30 * time.Second,
 		RetryQueue:   RetryQueue{Limit: 5 * time.Second, Length: 200},

@@ -9,6 +9,8 @@ type Queue struct {
 	SoftExempt   []Class // may use the rest; default critical
 	PerTenant    Ratio   // of a class cap, while others wait; default 50 %
 	MaxHeldBytes int64   // 256 MiB of bodies held, over all pools
+	MaxAwaited   int64   // 512 MiB of bodies still to come, over all tenants; two of maxBody at least
+	MaxAwaitedBy int64   // of one tenant, 128 MiB; at most what it leaves free of MaxAwaited; one of maxBody at least
 	ColdStart    []int   // 50, 75, 100
 	ColdStartFor time.Duration
 	RetryQueue   RetryQueue

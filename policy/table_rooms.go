@@ -11,6 +11,8 @@ import (
 func queueTable() codec[Queue] {
 	return object(append(queueFields(),
 		key("maxHeldBytes", func(q *Queue) *int64 { return &q.MaxHeldBytes }, size(1<<10, 1<<40)),
+		key("maxAwaitedBytes", func(q *Queue) *int64 { return &q.MaxAwaited }, size(1<<10, 1<<40)),
+		key("maxAwaitedBytesPerTenant", func(q *Queue) *int64 { return &q.MaxAwaitedBy }, size(1<<10, 1<<40)),
 		key("price", func(q *Queue) *Price { return &q.Price }, enum(choice[Price]{"tokens", ByTokens}, choice[Price]{"requests", ByRequests})),
 		key("headroom", func(q *Queue) *Ratio { return &q.Headroom }, ratioTo(maxPart, false)),
 		key("watchdog", func(q *Queue) *Watchdog { return &q.Watchdog }, watchdogTable()),
@@ -22,7 +24,7 @@ func queueTable() codec[Queue] {
 const maxPart Ratio = 0.9
 
 // profileQueueTable has what is judged for each request; price, the bytes
-// held, headroom and the watchdog belong to the line that all profiles share.
+// held and awaited, headroom and the watchdog belong to the line that all profiles share.
 func profileQueueTable() codec[Queue] { return object(queueFields()...) }
 
 func queueFields() []field[Queue] {

@@ -3,6 +3,7 @@ package quota
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"slices"
 	"strings"
 
 	"github.com/weirproxy/weir/policy"
@@ -43,6 +44,25 @@ func Claims(rules []policy.QuotaRule, s policy.Subject, a Amount) []Claim {
 		claims = append(claims, Claim{Rule: r.Name, Tenant: slot, Key: key, Limits: r.Limits, Amount: a})
 	}
 	return claims
+}
+
+// Early gives the claims of those rules that can be told before the model is
+// known: all of them where the subject names one.
+func Early(rules []policy.QuotaRule, s policy.Subject, a Amount) []Claim {
+	if s.Model != "" || !slices.ContainsFunc(rules, byModel) {
+		return Claims(rules, s, a)
+	}
+	early := make([]policy.QuotaRule, 0, len(rules))
+	for i := range rules {
+		if !byModel(rules[i]) {
+			early = append(early, rules[i])
+		}
+	}
+	return Claims(early, s, a)
+}
+
+func byModel(r policy.QuotaRule) bool {
+	return r.Match.Model != "" || slices.Contains(r.By, "model")
 }
 
 // counter names a rule's counter for a subject.

@@ -106,6 +106,11 @@ type Store interface {
 	// Concurrency always ends. It works also when ctx has ended.
 	Settle(ctx context.Context, now time.Time, id string, claims []Claim, final Amount) error
 
+	// Known reports that the claims would be refused now, by what this process
+	// knows without asking anybody, and how. It takes nothing and blocks for no
+	// answer; false means that they may fit.
+	Known(now time.Time, claims []Claim) (Verdict, bool)
+
 	// Usage lists the counters of a tenant, or of the slot Shared, that count
 	// anything now, sorted by rule, key, unit and period.
 	Usage(ctx context.Context, now time.Time, tenant string) ([]Counter, error)

@@ -9,13 +9,17 @@ import (
 
 // queueView is /debug/queue: the desk in names that operators know.
 type queueView struct {
-	At        time.Time  `json:"at"`
-	Draining  bool       `json:"draining"`
-	Waiting   int        `json:"waiting"`
-	Running   int        `json:"running"`
-	HeldBytes int64      `json:"held_bytes"`
-	Pools     []poolView `json:"pools"`
-	Shadow    []poolView `json:"shadow,omitempty"`
+	At        time.Time `json:"at"`
+	Draining  bool      `json:"draining"`
+	Waiting   int       `json:"waiting"`
+	Running   int       `json:"running"`
+	HeldBytes int64     `json:"held_bytes"`
+
+	Awaited      int64 `json:"awaited_bodies"`
+	AwaitedBytes int64 `json:"awaited_bytes"`
+
+	Pools  []poolView `json:"pools"`
+	Shadow []poolView `json:"shadow,omitempty"`
 }
 
 type poolView struct {
@@ -97,7 +101,7 @@ type speedView struct {
 }
 
 func queuePicture(s admission.Snapshot) queueView {
-	v := queueView{At: s.At, Draining: s.Draining, Running: s.Tickets, HeldBytes: s.HeldBytes, Pools: poolViews(s.Pools), Shadow: poolViews(s.Shadow)}
+	v := queueView{At: s.At, Draining: s.Draining, Running: s.Tickets, HeldBytes: s.HeldBytes, Awaited: s.Awaited, AwaitedBytes: s.AwaitedBytes, Pools: poolViews(s.Pools), Shadow: poolViews(s.Shadow)}
 	for i := range s.Pools {
 		for _, n := range s.Pools[i].Line.Waiting {
 			v.Waiting += n

@@ -25,32 +25,19 @@ func serveCommand() *cobra.Command {
 		Long: "serve answers ext_authz and ext_proc on server.grpc until SIGTERM, SIGINT or SIGHUP, then drains: waiting\n" +
 			"requests get 503 with a hint, running answers finish within server.drain. It is ready when /readyz on server.admin says 200.\n" +
 			"The policy file is watched; a broken one keeps the last good policy.\n" +
-			"Unless GOGC is set, the garbage collector lets the heap grow to five times what is in use; GOMEMLIMIT bounds it.",
+			"Unless GOGC is set, the garbage collector lets the heap grow by 16 MiB or a quarter of what is in use; GOMEMLIMIT bounds it. What a flood took is given back.",
 		Example: "  weir serve --config /etc/weir/weir.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if config == "" {
 				return usageError{errors.New("serve needs --config FILE (see weir serve --help)")}
 			}
-			relaxGC()
 			signal.Ignore(syscall.SIGPIPE) // whoever reads the log may die; weir serves on
 			return serve(c.Context(), config)
 		},
 	}
 	c.Flags().StringVar(&config, "config", "", "policy `file`")
 	return c
-}
-
-// gcPercent is the garbage collector's target where GOGC does not say: weir
-// keeps little and allocates for each message, so that the default of 100
-// spends a seventh of a decision on collecting a heap of a few megabytes.
-const gcPercent = 400
-
-// relaxGC sets the target, unless the operator has chosen one.
-func relaxGC() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 }
 
 // loadPolicy reads the policy file. Reading takes ten times the memory of the
@@ -91,6 +78,9 @@ func serve(ctx context.Context, config string) error {
 	for _, note := range p.Notes()[len(p.Insecure()):] {
 		log.Warn("policy", "note", note)
 	}
+	stop, kept := make(chan struct{}), make(chan struct{})
+	go func() { defer close(kept); keepMemory(stop) }()
+	defer func() { close(stop); <-kept }()
 	failed, limit := h.open(), p.Server.Drain
 	log.Info("serving", "version", version, "policy", p.Hash, "mode", p.Mode.String(), "grpc", p.Server.GRPC, "admin", p.Server.Admin)
 	p = nil // the first policy goes when another is in force

@@ -45,6 +45,6 @@ var corpusLimits = []sick{
 	{name: "Envoy Gateway's buffer", edits: []string{"per_connection_buffer_limit_bytes: 4194304", "per_connection_buffer_limit_bytes: 32768"}, rule: "buffer", on: "32768", message: "413", advice: "4194304"},
 	{name: "the default buffer", edits: []string{"    per_connection_buffer_limit_bytes: 4194304", "    #"}, rule: "buffer", warning: true, on: "- name: edge", message: "1 MiB", advice: "4194304"},
 	{name: "a buffer below server.maxBody", edits: []string{"per_connection_buffer_limit_bytes: 4194304", "per_connection_buffer_limit_bytes: 2097152"}, policy: held, rule: "buffer", on: "2097152", message: "server.maxBody", advice: "4194304"},
-	{name: "a route's buffer", edits: []string{"- name: embeddings\n", "- name: embeddings\n                request_body_buffer_limit: 65536\n"}, release: 40, rule: "buffer", on: "request_body_buffer_limit", message: "413", advice: "4194304"},
+	{name: "a route's buffer", edits: []string{"- name: embeddings\n", "- name: embeddings\n                request_body_buffer_limit: 65536\n"}, release: 40, rule: "buffer", on: "request_body_buffer_limit: 65536", message: "413", advice: "4194304"},
 	{name: "pings", edits: []string{"{http2_protocol_options: {max_concurrent_streams: 100}}", "{http2_protocol_options: {connection_keepalive: {interval: 30s, timeout: 5s}}}"}, rule: "keepalive", warning: true, on: "interval: 30s", advice: "300s"},
 }

@@ -106,6 +106,7 @@ type Store struct {
 	local   *memstore.Store        // decides while Redis is away
 	known   *known
 	moving  atomic.Pointer[moving] // nil = no usage moves
+	full    *full
 	journal *journal
 	held    *held
 	scripts *scripts
@@ -151,6 +152,7 @@ func newStore(config policy.Redis, o Options, sc *scripts) (*Store, error) {
 		holdFor: quota.Period(o.Hold),
 		local:   memstore.New(memstore.Options{MaxTenants: o.MaxTenants, Hold: o.Hold}),
 		known:   newKnown(),
+		full:    newFull(),
 		journal: newJournal(o.Journal, o.Hold),
 		held:    newHeld(),
 		scripts: sc,
@@ -259,8 +261,9 @@ func (s *Store) tell(t *quota.Tally, g *group, now time.Time, r reply) {
 	if r.state != repeated {
 		s.known.note(g, now, r)
 	}
+	asked := now // by this process' clock
 	if now.IsZero() {
-		now = time.UnixMilli(r.now)
+		asked, now = time.Now(), time.UnixMilli(r.now)
 	}
 	for i := range g.limits {
 		l := &g.limits[i]
@@ -275,6 +278,7 @@ func (s *Store) tell(t *quota.Tally, g *group, now time.Time, r reply) {
 			wait = time.UnixMilli(w.FitsAt(g.counters[l.counter].period, r.now, room)).Sub(now)
 		}
 		t.Refuse(l.claim.Rule, l.limit, amount, used, wait)
+		s.full.note(asked, l.claim, l.limit, used, wait)
 	}
 }
 
@@ -286,6 +290,7 @@ func (s *Store) Settle(ctx context.Context, now time.Time, id string, claims []q
 		return nil
 	}
 	s.held.end(id, groups)
+	defer s.full.forget(claims)
 	if s.journal.isLocal(id) {
 		_ = s.local.Settle(ctx, now, id, s.share(claims), final) // memory does not fail
 	}

@@ -60,6 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) quota.Store) {
 		{"clock goes back", clockBack},
 		{"clock was far ahead", clockAhead},
 		{"store's own clock", ownClock},
+		{"what is known to be refused", known},
 		{"usage", usage},
 		{"usage moves with a limit's period", moves},
 		{"usage moves over several policies", movesAgain},

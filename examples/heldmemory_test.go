@@ -1,0 +1,107 @@
+package examples_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirproxy/weir/examples"
+	"github.com/weirproxy/weir/internal/envoytest"
+)
+
+// TestHeldMemory: what a request of 2 KB that waits costs weir. WEIR_HELD is how many
+// wait, 5,000 where it is not set.
+func TestHeldMemory(t *testing.T) {
+	held := 5000
+	if v := os.Getenv("WEIR_HELD"); v != "" {
+		held, _ = strconv.Atoi(v)
+	}
+	const most = 20 << 10
+	patient := fmt.Sprintf(`
+classes: [{name: critical, maxWait: 5m}, {name: standard, maxWait: 5m}, {name: batch, maxWait: 5m}]
+queue: {length: {min: %d, max: %d}, perTenant: 100%%, softLimit: 100%%, coldStart: []}
+envoy: {messageTimeout: 30s, maxMessageTimeout: 10m}
+`, held+100, held+100)
+	b := envoytest.Envoys(t)[0]
+	w := newWorld(t, b, setup{example: "one-filter.yaml", policy: patient + sharedPool(1), pools: []string{"chat-fp16"}, envoy: func(tree envoytest.Tree) {
+		unhurried(tree)
+		envoytest.Filter(tree, "envoy.filters.http.ext_proc")["max_message_timeout"] = "600s"
+		examples.Set(envoytest.HCM(tree), 1000, "http2_protocol_options", "max_concurrent_streams")
+	}})
+	w.occupy("standard")
+	token := w.token(nil)
+	body := modelBody("deepseek-v4", strings.Repeat("x", 2000))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	defer all.Wait()
+	hold := func(n int) {
+		for range n {
+			all.Go(func() {
+				_ = w.do(w.request(ctx, http.MethodPost, chatPath, body, "Authorization", "Bearer "+token))
+			})
+		}
+	}
+	hold(100) // what is made once is made
+	w.sees("the first wait", func(q queue) bool { return q.Waiting == 100 })
+	before := rssKiB(t, w.weir.Pid())
+	for n := 100; n < held; n += 100 {
+		hold(100)
+		w.sees("they wait", func(q queue) bool { return q.Waiting == n+100 })
+	}
+	each := (rssKiB(t, w.weir.Pid()) - before) * 1024 / (held - 100)
+	t.Logf("weir took %d bytes for each of %d; heap in use %.0f, stacks %.0f, released %.0f, next GC %.0f", each, held,
+		w.metric("go_memstats_heap_inuse_bytes"), w.metric("go_memstats_stack_inuse_bytes"), w.metric("go_memstats_heap_released_bytes"), w.metric("go_memstats_next_gc_bytes"))
+	if each > most {
+		t.Errorf("weir takes %d bytes for each request that waits, want at most %d", each, most)
+	}
+	cancel()
+}
+
+func rssKiB(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		var kib int
+		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
+			return kib
+		}
+	}
+	t.Fatalf("no VmRSS in %s", status)
+	return 0
+}
+
+// TestMemoryComesBack: what a flood of large bodies took is the system's again
+// within a minute.
+func TestMemoryComesBack(t *testing.T) {
+	const calls, spare, limit = 150, 80 << 10, time.Minute // spare in KiB
+	b := envoytest.Envoys(t)[0]
+	w := newWorld(t, b, setup{example: "one-filter.yaml", envoy: unhurried, policy: patience + `
+queue: {maxAwaitedBytes: 4GiB, maxAwaitedBytesPerTenant: 4GiB}
+` + sharedPool(10_000), pools: []string{"chat-fp16"}})
+	token := w.token(nil)
+	if a := w.chat(token, 1, false); a.code != http.StatusOK {
+		t.Fatal(a.code, a.body)
+	}
+	before := rssKiB(t, w.weir.Pid())
+	body := modelBody("deepseek-v4", strings.Repeat("x", 4<<20-4096))
+	var all sync.WaitGroup
+	for range calls {
+		all.Go(func() {
+			_ = w.do(w.request(t.Context(), http.MethodPost, chatPath, body, "Authorization", "Bearer "+token))
+		})
+	}
+	all.Wait()
+	most, start := rssKiB(t, w.weir.Pid()), time.Now()
+	envoytest.Eventually(t, limit, "the memory comes back", func() bool { return rssKiB(t, w.weir.Pid()) < before+spare })
+	t.Logf("weir had %d MiB, %d MiB after the flood, and %d MiB %v later", before>>10, most>>10, rssKiB(t, w.weir.Pid())>>10, time.Since(start))
+}
