@@ -122,6 +122,7 @@ func Check(name string, data []byte, o Options) *Report {
 	if root := l.parse(data); root != nil {
 		l.doc = l.decode(root)
 		l.validate()
+		checkNumbers(l)
 		l.scene = l.doc.scene(o.Policy)
 		for _, rule := range ruleTable {
 			if rule.check != nil {

@@ -25,6 +25,8 @@ var ruleTable = []Rule{
 	{ID: "invalid", Text: "a value outside the bounds of its own proto, inside every Any too"},
 	{ID: "release", Text: "a field or type that the release does not have yet"},
 
+	{ID: "extension", Text: "an extension without its configuration, or of a type that does not belong there", check: checkExtensions},
+
 	{ID: "cluster-missing", Text: "a cluster that is named anywhere and is not there", check: checkReferences},
 	{ID: "cluster-twice", Text: "two clusters of one name", check: checkClusterNames},
 	{ID: "cluster-name", Text: "load_assignment.cluster_name is not the cluster's; a dot in a name whose statistics carry tags", check: checkAssignments},
@@ -32,7 +34,6 @@ var ruleTable = []Rule{
 	{ID: "pool-cluster", Text: "a pool or protected cluster of the policy that is not in the file", Policy: true, check: checkPools},
 
 	{ID: "router", Text: "an HTTP chain whose last filter is not the router", check: checkRouter},
-	{ID: "filter-type", Text: "a type that is no filter of its chain", check: checkFilterTypes},
 	{ID: "domain-twice", Text: "two virtual hosts of one domain", check: checkDomains},
 	{ID: "route-name", Text: "two routes of one name; a route behind one that takes everything", check: checkRouteNames},
 	{ID: "per-route", Text: "per-route configuration under a name that no filter of the chain has, or of another filter's type", check: checkPerRoute},
