@@ -33,6 +33,9 @@ var ruleTable = []Rule{
 	{ID: "xds-cluster", Text: "an xDS source whose cluster is missing, not static or EDS itself", check: checkXDSClusters},
 	{ID: "pool-cluster", Text: "a pool or protected cluster of the policy that is not in the file", Policy: true, check: checkPools},
 
+	{ID: "pool-route", Text: "a pool without a route for its x-weir-pool, a route to another cluster than the pool's, or for no pool", Policy: true, check: checkPoolRoutes},
+	{ID: "port", Text: "weir's cluster asks another address than server.grpc, or Envoy's admin address is weir's", Policy: true, check: checkPorts},
+
 	{ID: "router", Text: "an HTTP chain whose last filter is not the router", check: checkRouter},
 	{ID: "domain-twice", Text: "two virtual hosts of one domain", check: checkDomains},
 	{ID: "route-name", Text: "two routes of one name; a route behind one that takes everything", check: checkRouteNames},
@@ -70,6 +73,8 @@ var ruleTable = []Rule{
 	{ID: "route-timeout", Text: "a route timeout that cuts long answers", check: checkRouteTimeouts},
 	{ID: "grpc-timeout", Text: "timeouts of the calls to weir that refuse everybody, or are without effect", check: checkGRPCTimeouts},
 	{ID: "graceful-crash", Text: "graceful close of side streams without the long client cache: Envoy crashes", check: checkGraceful},
+
+	{ID: "local-reply", Text: "Envoy 1.36 hides its own answers from weir", check: checkLocalReplies},
 
 	{ID: "weir-http2", Text: "weir's cluster does not speak HTTP/2", check: checkWeirCluster},
 	{ID: "max-requests", Text: "a circuit breaker below seats and queue of the policy", check: checkMaxRequests},
