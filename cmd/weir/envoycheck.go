@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,9 +18,10 @@ func envoyCheckCommand() *cobra.Command {
 	var config, release string
 	var asJSON, rules bool
 	c := &cobra.Command{
-		Use:   "check BOOTSTRAP",
-		Short: "Find what is wrong with an Envoy bootstrap, and what Envoy would not tell",
-		Long: "check reads a bootstrap (YAML or JSON) as strictly as Envoy and more: names of clusters and filters that\n" +
+		Use:   "check FILE",
+		Short: "Find what is wrong with an Envoy bootstrap or a running Envoy's dump, and what Envoy would not tell",
+		Long: "check reads a bootstrap, or a dump of what runs (Envoy's /config_dump, egctl x translate, istioctl\n" +
+			"proxy-config -o json), as YAML or JSON, as strictly as Envoy and more: names of clusters and filters that\n" +
 			"do not exist, overrides that nobody reads, clocks that cut what weir holds, limits below the policy's.\n" +
 			"Each finding has its line and what to write. --config holds the file against a policy; without it waits,\n" +
 			"seats, body limit, pools and names are not checked. Without --release the file has to work with every\n" +
@@ -71,10 +73,13 @@ func checkEnvoy(c *cobra.Command, file, config, release string, asJSON bool) err
 		_, err = fmt.Fprint(c.OutOrStdout(), report)
 	}
 	if err == nil && report.Errors() > 0 {
-		err = fmt.Errorf("%s: %s", file, report.Summary())
+		err = errFound
 	}
 	return err
 }
+
+// errFound ends the command with 1; what was found is printed already.
+var errFound = errors.New("errors were found")
 
 // maxBootstrap is the longest bootstrap that is checked, in bytes.
 const maxBootstrap = 64 << 20

@@ -39,9 +39,9 @@ func TestEnvoyCheck(t *testing.T) {
 	}{
 		{"well", []string{good, "--config", policy}, 0, "0 errors, 0 warnings for Envoy 1.36 to 1.40\n", ""},
 		{"without a policy", []string{good, "--release", "1.38"}, 0, "for Envoy 1.38; not held against a policy", ""},
-		{"an error", []string{bad}, 1, fmt.Sprintf("envoy.yaml:%d:25: error: no cluster \"infr\" [cluster-missing]\n", line), "envoy.yaml: 1 error, 0 warnings\n"},
+		{"an error", []string{bad}, 1, fmt.Sprintf("envoy.yaml:%d:25: error: no cluster \"infr\" [cluster-missing]\n", line), ""},
 		{"a warning", []string{odd}, 0, "[paths]", ""},
-		{"against the policy", []string{short, "--config", policy}, 1, "[message-timeout]", "1 error"},
+		{"against the policy", []string{short, "--config", policy}, 1, "[message-timeout]", ""},
 		{"which without one is not seen", []string{short}, 0, "0 errors, 0 warnings", ""},
 		{"rules", []string{"--rules"}, 0, "cluster-missing  a cluster that is named anywhere", ""},
 		{"no file", nil, 2, "", "takes one file"},

@@ -37,6 +37,8 @@ func run(args []string) int {
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "weir: %v\n", err)
 		return 2
+	case errors.Is(err, errFound):
+		return 1
 	}
 	fmt.Fprintf(os.Stderr, "weir: %v\n", err)
 	return 1

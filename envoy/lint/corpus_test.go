@@ -135,7 +135,9 @@ func TestExamplesAreClean(t *testing.T) {
 			if release != 0 && release < Oldest {
 				continue
 			}
-			if r := Check(name, data, Options{Release: release, Policy: policyOf(t, name)}); len(r.Findings) != 0 {
+			r := Check(name, data, Options{Release: release, Policy: policyOf(t, name)})
+			r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.Rule == "local-reply" }) // one file for all releases
+			if len(r.Findings) != 0 {
 				t.Errorf("%s", r)
 			}
 		}

@@ -3,16 +3,12 @@ package lint
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // decoder builds messages from YAML, scalar by scalar, so that each mistake
@@ -24,7 +20,7 @@ type decoder struct {
 }
 
 func (l *linter) decode(root *yaml.Node) *document {
-	doc := &document{root: new(bootstrapv3.Bootstrap), places: map[proto.Message]*source{}, inner: map[*anypb.Any]proto.Message{}}
+	doc := &document{root: new(bootstrapv3.Bootstrap), places: map[proto.Message]*source{}, inner: map[*anypb.Any]proto.Message{}, wrapped: map[*anypb.Any]bool{}}
 	d := &decoder{l: l, doc: doc}
 	d.message(root, doc.root, nil, "", 0)
 	return doc
@@ -130,17 +126,42 @@ func (d *decoder) field(n *yaml.Node, m proto.Message, fd protoreflect.FieldDesc
 			}
 			return
 		}
-		for i, c := range n.Content {
-			if v, ok := d.one(c, m, fd, path+"["+strconv.Itoa(i)+"]", depth, list.NewElement); ok {
-				list.Append(v)
-			}
-		}
+		d.elements(n, m, fd, path, depth, list)
 	default:
 		newValue := func() protoreflect.Value { return m.ProtoReflect().NewField(fd) }
 		if v, ok := d.one(n, m, fd, path, depth, newValue); ok {
 			m.ProtoReflect().Set(fd, v)
 		}
 	}
+}
+
+// elements appends to a list. One inside another is taken for part of it.
+func (d *decoder) elements(n *yaml.Node, m proto.Message, fd protoreflect.FieldDescriptor, path string, depth int, list protoreflect.List) {
+	for i, c := range n.Content {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		if c = resolve(c); c == nil {
+			continue
+		}
+		if c.Kind == yaml.SequenceNode && !takesLists(fd) {
+			if d.spent(c, at, depth) {
+				return
+			}
+			d.l.add(Warning, "bad-value", place(c, at), "a list in a list; Envoy takes it for one", "write its values one level up")
+			d.elements(c, m, fd, at, depth+1, list)
+			continue
+		}
+		if v, ok := d.one(c, m, fd, at, depth, list.NewElement); ok {
+			list.Append(v)
+		}
+	}
+}
+
+func takesNull(fd protoreflect.FieldDescriptor) bool {
+	return fd.Message() != nil && fd.Message().FullName() == "google.protobuf.Value"
+}
+
+func takesLists(fd protoreflect.FieldDescriptor) bool {
+	return fd.Message() != nil && (fd.Message().FullName() == "google.protobuf.ListValue" || fd.Message().FullName() == "google.protobuf.Value")
 }
 
 func (d *decoder) entries(n *yaml.Node, m proto.Message, fd protoreflect.FieldDescriptor, path string, depth int) {
@@ -154,6 +175,12 @@ func (d *decoder) entries(n *yaml.Node, m proto.Message, fd protoreflect.FieldDe
 		k, err := mapKey(key.Value, fd.MapKey())
 		if err != nil {
 			d.l.add(Error, "bad-value", place(key, path), "key "+quote(key.Value)+": "+err.Error(), "correct the key")
+			continue
+		}
+		if v := resolve(n.Content[i+1]); v == nil || isNull(v) && !takesNull(fd.MapValue()) {
+			if fd.MapValue().Message() != nil {
+				entries.Set(k, entries.NewValue()) // null is an empty message
+			}
 			continue
 		}
 		if v, ok := d.one(n.Content[i+1], m, fd.MapValue(), join(path, key.Value), depth, entries.NewValue); ok {
@@ -174,130 +201,4 @@ func mapKey(s string, fd protoreflect.FieldDescriptor) (protoreflect.MapKey, err
 		return protoreflect.ValueOfInt32(int32(n)).MapKey(), err
 	}
 	return protoreflect.MapKey{}, fmt.Errorf("keys of kind %v are not read here", fd.Kind())
-}
-
-// one reads a single value: an element, a map's value or a plain field.
-func (d *decoder) one(n *yaml.Node, m proto.Message, fd protoreflect.FieldDescriptor, path string, depth int, newValue func() protoreflect.Value) (protoreflect.Value, bool) {
-	n = resolve(n)
-	if n == nil || d.spent(n, path, depth) {
-		return protoreflect.Value{}, false
-	}
-	if fd.Kind() != protoreflect.MessageKind || isLeaf(fd.Message().FullName()) {
-		return d.leaf(n, fd, path)
-	}
-	v := newValue()
-	inner := v.Message().Interface()
-	switch inner := inner.(type) {
-	case *anypb.Any:
-		return v, d.any(n, inner, m, path, depth+1)
-	case *structpb.Struct:
-		d.remember(n, inner, m, path)
-		if n.Kind != yaml.MappingNode {
-			d.l.add(Error, "bad-value", place(n, path), "must be a mapping", "write {key: value}")
-			return v, false
-		}
-		inner.Fields = d.value(n, path, depth).GetStructValue().GetFields()
-		return v, true
-	case *structpb.Value:
-		proto.Merge(inner, d.value(n, path, depth))
-		return v, true
-	case *structpb.ListValue:
-		inner.Values = d.value(n, path, depth).GetListValue().GetValues()
-		return v, true
-	}
-	d.message(n, inner, m, path, depth+1)
-	return v, true
-}
-
-// remember keeps the place of a message that is not read field by field.
-func (d *decoder) remember(n *yaml.Node, m, parent proto.Message, path string) {
-	d.doc.places[m] = &source{node: n, path: path, parent: parent}
-	d.doc.messages = append(d.doc.messages, m)
-}
-
-func isLeaf(name protoreflect.FullName) bool {
-	if !strings.HasPrefix(string(name), "google.protobuf.") {
-		return false
-	}
-	switch name.Name() {
-	case "Any", "Struct", "Value", "ListValue", "Empty":
-		return false
-	}
-	return true
-}
-
-// any opens an Any by its type URL.
-func (d *decoder) any(n *yaml.Node, a *anypb.Any, parent proto.Message, path string, depth int) bool {
-	d.remember(n, a, parent, path)
-	e, ok := find(n, "@type")
-	if !ok {
-		d.l.add(Error, "unknown-type", place(n, path), "no @type", `write "@type": type.googleapis.com/envoy....`)
-		return false
-	}
-	url := e.value.Value
-	if r := resolve(e.value); r != nil {
-		url = r.Value
-	}
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(url)
-	if err != nil {
-		d.l.add(Error, "unknown-type", place(e.value, join(path, "@type")), "Envoy "+Newest.String()+" has no type "+quote(url),
-			"look the type up in Envoy's API; an extension of a contrib build is not known here")
-		return false
-	}
-	d.l.checkSince(string(t.Descriptor().FullName()), string(t.Descriptor().Name()), place(e.value, join(path, "@type")))
-	m := t.New().Interface()
-	if s, ok := m.(*structpb.Struct); ok {
-		d.remember(n, s, parent, path)
-	} else {
-		d.message(n, m, a, path, depth, "@type")
-	}
-	d.doc.inner[a] = m
-	a.TypeUrl = url
-	a.Value, err = proto.MarshalOptions{AllowPartial: true}.Marshal(m)
-	return err == nil
-}
-
-// leaf reads a scalar by Envoy's reading of YAML and protobuf's JSON rules.
-func (d *decoder) leaf(n *yaml.Node, fd protoreflect.FieldDescriptor, path string) (protoreflect.Value, bool) {
-	none := protoreflect.Value{}
-	if n.Kind != yaml.ScalarNode {
-		d.l.add(Error, "bad-value", place(n, path), "must be one value, not a "+map[bool]string{true: "list", false: "mapping"}[n.Kind == yaml.SequenceNode], "write a "+wanted(fd))
-		return none, false
-	}
-	s := readScalar(n)
-	if s.kind == null {
-		return none, false
-	}
-	literal := s.text
-	if s.kind == text {
-		if isBool(fd) && (s.text == "true" || s.text == "false") {
-			d.l.add(Error, "scalar", place(n, path), "a string where a boolean belongs; Envoy takes it without a word", "write "+s.text+" without quotes")
-		} else {
-			literal = quoteJSON(s.text)
-		}
-	} else if s.odd != "" {
-		d.l.add(Warning, "scalar", place(n, path), fmt.Sprintf("Envoy reads %s as %s", quote(n.Value), s.text), "write "+s.text+", or quote it")
-	}
-	// A message with this field alone reads the value by all the rules of protobuf's JSON.
-	holder := newHolder(fd)
-	if holder == nil {
-		return none, false
-	}
-	field := holder.ProtoReflect().Descriptor().Fields().ByNumber(fd.Number())
-	if fd.IsList() {
-		literal = "[" + literal + "]"
-	}
-	if err := protojson.Unmarshal([]byte(`{"`+string(fd.Name())+`":`+literal+`}`), holder); err != nil {
-		d.l.add(Error, "bad-value", place(n, path), fmt.Sprintf("%s is no %s", quote(n.Value), wanted(fd)), "write "+example(fd))
-		return none, false
-	}
-	v := holder.ProtoReflect().Get(field)
-	if fd.IsList() {
-		v = v.List().Get(0)
-	}
-	if fd.Kind() == protoreflect.EnumKind && fd.Enum().Values().ByNumber(v.Enum()) == nil {
-		d.l.add(Error, "bad-value", place(n, path), fmt.Sprintf("%s is no %s", quote(n.Value), wanted(fd)), "write "+example(fd))
-		return none, false
-	}
-	return v, true
 }

@@ -15,6 +15,7 @@ type document struct {
 	messages []proto.Message // in the order of the file; what an Any holds included
 	places   map[proto.Message]*source
 	inner    map[*anypb.Any]proto.Message
+	wrapped  map[*anypb.Any]bool // in a TypedStruct
 }
 
 // source is where a message came from.

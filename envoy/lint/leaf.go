@@ -6,60 +6,36 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// newHolder is an empty message that has the field. A map's value is a field
-// of the map's entry, for which protobuf has no Go type; nil where such a
-// value is a message.
-func newHolder(fd protoreflect.FieldDescriptor) proto.Message {
-	parent := fd.ContainingMessage()
-	if parent.IsMapEntry() {
-		if fd.Message() != nil {
-			return nil
-		}
-		return dynamicpb.NewMessage(parent)
-	}
-	t, err := protoregistry.GlobalTypes.FindMessageByName(parent.FullName())
-	if err != nil {
-		return nil
-	}
-	return t.New().Interface()
-}
-
-func isBool(fd protoreflect.FieldDescriptor) bool {
-	return fd.Kind() == protoreflect.BoolKind || fd.Message() != nil && fd.Message().FullName() == "google.protobuf.BoolValue"
-}
-
-// wanted says in words what a field takes.
-func wanted(fd protoreflect.FieldDescriptor) string {
-	switch fd.Kind() {
-	case protoreflect.EnumKind:
-		return string(fd.Enum().Name())
-	case protoreflect.MessageKind:
-		switch fd.Message().Name() {
-		case "Duration":
+// wanted says in words what a field takes, or a message that is one value.
+func wanted(of protoreflect.Descriptor) string {
+	switch of := of.(type) {
+	case protoreflect.MessageDescriptor:
+		if of.Name() == "Duration" {
 			return "duration in seconds"
-		case "BoolValue":
-			return "boolean"
-		case "StringValue":
-			return "string"
 		}
-		return strings.ToLower(strings.TrimSuffix(string(fd.Message().Name()), "Value"))
-	case protoreflect.BoolKind:
-		return "boolean"
+		if value := of.Fields().ByName("value"); value != nil {
+			return wanted(value)
+		}
+		return strings.ToLower(string(of.Name()))
+	case protoreflect.FieldDescriptor:
+		switch of.Kind() {
+		case protoreflect.EnumKind:
+			return string(of.Enum().Name())
+		case protoreflect.BoolKind:
+			return "boolean"
+		}
+		return of.Kind().String()
 	}
-	return fd.Kind().String()
+	return "value"
 }
 
-// example says how to write a value of the field.
-func example(fd protoreflect.FieldDescriptor) string {
-	switch {
-	case fd.Kind() == protoreflect.EnumKind:
+// example says how to write a value.
+func example(of protoreflect.Descriptor) string {
+	if fd, ok := of.(protoreflect.FieldDescriptor); ok && fd.Kind() == protoreflect.EnumKind {
 		var names []string
 		for i := range fd.Enum().Values().Len() {
 			if i == 12 {
@@ -69,14 +45,17 @@ func example(fd protoreflect.FieldDescriptor) string {
 			names = append(names, string(fd.Enum().Values().Get(i).Name()))
 		}
 		return "one of " + strings.Join(names, ", ")
-	case fd.Message() != nil && fd.Message().Name() == "Duration":
-		return "seconds with the letter s: 0.5s, 60s (not 500ms or 1m)"
-	case isBool(fd):
-		return "true or false"
-	case fd.Kind() == protoreflect.StringKind:
-		return "it in quotes"
 	}
-	return "a " + wanted(fd)
+	switch what := wanted(of); what {
+	case "duration in seconds":
+		return "seconds with the letter s: 0.5s, 60s (not 500ms or 1m)"
+	case "boolean":
+		return "true or false"
+	case "string":
+		return "it in quotes"
+	default:
+		return "a " + what
+	}
 }
 
 func quoteJSON(s string) string {

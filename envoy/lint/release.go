@@ -68,8 +68,15 @@ var since = sync.OnceValue(func() map[string]Release {
 
 // checkSince reports a name that a release in question does not have yet.
 func (l *linter) checkSince(name, shown string, p at) {
-	r, ok := since()[name]
-	if !ok || !l.before(r) {
+	if r, ok := since()[name]; ok {
+		l.checkRelease(r, shown, p)
+	}
+}
+
+// checkRelease reports what came with release r where an older one is in
+// question; r = 0 was always there.
+func (l *linter) checkRelease(r Release, shown string, p at) {
+	if r == 0 || !l.before(r) {
 		return
 	}
 	severity, which := Error, "Envoy "+l.Release.String()

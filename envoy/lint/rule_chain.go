@@ -71,10 +71,7 @@ func checkRouteNames(l *linter) {
 	})
 }
 
-func takesAll(m *routev3.RouteMatch) bool {
-	return m.GetPrefix() == "/" && len(m.GetHeaders()) == 0 && len(m.GetQueryParameters()) == 0 && m.GetGrpc() == nil &&
-		m.GetRuntimeFraction() == nil && m.GetTlsContext() == nil && len(m.GetDynamicMetadata()) == 0 && len(m.GetFilterState()) == 0 && len(m.GetCookies()) == 0
-}
+func takesAll(m *routev3.RouteMatch) bool { return m.GetPrefix() == "/" && unconditional(m) }
 
 func checkFilterNames(l *linter) {
 	for _, m := range l.scene.managers {
@@ -179,7 +176,11 @@ func checkAbsent(l *linter) {
 		}
 	}
 	if first != nil {
-		l.warn(l.doc.field(first, "http_filters"), "no chain has an ext_proc filter: weir is not asked", "see weir envoy snippet weir.yaml")
+		report := l.warn
+		if l.Policy != nil {
+			report = l.fail // the file is meant to stand before weir
+		}
+		report(l.doc.field(first, "http_filters"), "no chain has an ext_proc filter: weir is not asked", "see weir envoy snippet weir.yaml")
 	}
 }
 

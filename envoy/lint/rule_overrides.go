@@ -71,10 +71,11 @@ func (l *linter) routeMetadata(s *structpb.Struct, m *manager) {
 		if !l.override(key, s.GetFields()[key].GetStringValue(), p, false) {
 			continue
 		}
-		if m.proc != nil && !slices.ContainsFunc(m.proc.GetRequestAttributes(), func(a string) bool { return readsLeaf(a, l.scene.namespace, key) }) {
+		read := slices.ContainsFunc(m.proc.GetRequestAttributes(), func(a string) bool { return readsLeaf(a, l.scene.namespace, key) })
+		if m.proc != nil && !read {
 			l.add(Error, "override-unread", p, "no request attribute of ext_proc reads "+key, "add the expression for "+key+" from weir envoy snippet to request_attributes")
 		}
-		if m.authz != nil && !slices.Contains(m.authz.GetRouteMetadataContextNamespaces(), l.scene.namespace) {
+		if !read && m.authz != nil && !slices.Contains(m.authz.GetRouteMetadataContextNamespaces(), l.scene.namespace) {
 			l.add(Error, "override-unread", l.doc.field(m.authz, "route_metadata_context_namespaces"), "ext_authz is not handed "+l.scene.namespace, "set route_metadata_context_namespaces: ["+l.scene.namespace+"]")
 		}
 	}

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -111,17 +112,52 @@ func checkAuthzSettings(l *linter) {
 	}
 }
 
-// readsBody is whether weir decides a route by its body.
-func (l *linter) readsBody(r *routev3.Route) bool {
-	path := r.GetMatch().GetPath()
-	if path == "" {
-		return false
-	}
+// bodyPaths are paths of calls that weir decides by their bodies; without a
+// policy the usual ones.
+func (l *linter) bodyPaths() []string {
 	if l.Policy == nil {
-		return path == "/v1/chat/completions" || path == "/v1/completions" || path == "/v1/embeddings"
+		return []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings"}
 	}
-	api, ok := l.Policy.Route("POST", path)
-	return ok && (api.Kind == policy.OpenAIChat || api.Kind == policy.OpenAICompletions || api.Kind == policy.OpenAIEmbeddings || api.Kind == policy.JSON)
+	var paths []string
+	for i := range l.Policy.APIs {
+		switch a := &l.Policy.APIs[i]; a.Kind {
+		case policy.OpenAIChat, policy.OpenAICompletions, policy.OpenAIEmbeddings, policy.JSON:
+			paths = append(paths, pathParameter.ReplaceAllString(a.Path, "x"))
+		}
+	}
+	return paths
+}
+
+// pathParameter is a part of an API's path that stands for any text.
+var pathParameter = regexp.MustCompile(`\{[^/]*\}`)
+
+// readsBody is a path that takes a route first and is decided by its body; ""
+// where there is none. Routes of weir's own headers come later: they are looked
+// up once weir has decided.
+func (l *linter) readsBody(r *route, before []*routev3.Route) string {
+	if l.decided(r.Route) || r.GetMatch().GetGrpc() != nil {
+		return ""
+	}
+	for _, path := range l.bodyPaths() {
+		if takesPath(r.GetMatch(), path) && !slices.ContainsFunc(before, func(b *routev3.Route) bool {
+			return b != r.Route && unconditional(b.GetMatch()) && takesPath(b.GetMatch(), path)
+		}) {
+			return path
+		}
+	}
+	return ""
+}
+
+// decided is whether a route is taken only once weir has decided.
+func (l *linter) decided(r *routev3.Route) bool {
+	return slices.ContainsFunc(r.GetMatch().GetHeaders(), func(h *routev3.HeaderMatcher) bool {
+		return strings.HasPrefix(strings.ToLower(h.GetName()), policy.HeaderPrefix) && !h.GetInvertMatch()
+	})
+}
+
+// earlier are the routes that stand before one in its virtual host.
+func (r *route) earlier() []*routev3.Route {
+	return r.host.GetRoutes()[:slices.Index(r.host.GetRoutes(), r.Route)]
 }
 
 func checkModes(l *linter) {
@@ -141,8 +177,8 @@ func checkModes(l *linter) {
 				mode, p = o, l.doc.of(o)
 				l.mode(o, p, rest)
 			}
-			if l.readsBody(r.Route) && mode.GetRequestBodyMode() == procv3.ProcessingMode_NONE {
-				l.fail(p, "weir decides route "+quote(r.GetName())+" by its body, which it is not sent", "set request_body_mode: BUFFERED for the route")
+			if path := l.readsBody(r, r.earlier()); path != "" && mode.GetRequestBodyMode() == procv3.ProcessingMode_NONE {
+				l.fail(p, fmt.Sprintf("weir decides calls of %s by their bodies, which route %s does not send it", path, quote(r.GetName())), "set request_body_mode: BUFFERED for the route")
 			}
 		}
 	}

@@ -2,9 +2,11 @@ package lint
 
 import (
 	"fmt"
+	"math"
 	"regexp/syntax"
 
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 func checkRegex(l *linter) {
 	limit := defaultRegexLimit
 	if v, ok := l.scene.runtime[regexLimit]; ok {
-		limit = int(v.GetNumberValue())
+		limit = runtimeInt(v)
 	}
 	all(l.doc, func(m *matcherv3.RegexMatcher) {
 		p := l.doc.field(m, "regex")
@@ -35,4 +37,13 @@ func checkRegex(l *linter) {
 				fmt.Sprintf("shorten it, or set %s: 1000 in a static runtime layer", regexLimit))
 		}
 	})
+}
+
+// runtimeInt is a runtime value, which may be a number or its text.
+func runtimeInt(v *structpb.Value) int {
+	f := v.GetNumberValue()
+	if s, ok := v.GetKind().(*structpb.Value_StringValue); ok {
+		f, _ = number(s.StringValue)
+	}
+	return int(min(max(f, 0), math.MaxInt32))
 }

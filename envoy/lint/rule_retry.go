@@ -99,7 +99,7 @@ func (l *linter) reconnects(g *corev3.GrpcService_EnvoyGrpc) bool {
 // chance within 30 s, unless the service says otherwise.
 func checkBackOff(l *linter) {
 	all(l.doc, func(g *corev3.GrpcService_EnvoyGrpc) {
-		if !l.reconnects(g) {
+		if !l.reconnects(g) || !l.scene.weir[g.GetClusterName()] {
 			return
 		}
 		if b := g.GetRetryPolicy().GetRetryBackOff(); b == nil || b.GetMaxInterval() == nil {

@@ -2,40 +2,16 @@ package lint
 
 import (
 	_ "embed"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
 
 	mutationrulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 )
-
-// checkFilterTypes: a chain takes messages of its own kind of filter.
-func checkFilterTypes(l *linter) {
-	wrong := func(config proto.Message, p at, of string) {
-		name := string(config.ProtoReflect().Descriptor().FullName())
-		if !strings.HasPrefix(name, "envoy.extensions.filters."+of+".") && strings.HasPrefix(name, "envoy.") || strings.HasSuffix(name, "PerRoute") {
-			l.fail(p, fmt.Sprintf("%s is no %s filter", name, of), "Envoy refuses to start: write the filter's own type")
-		}
-	}
-	for _, m := range l.scene.managers {
-		for _, f := range m.filters {
-			if f.config != nil {
-				wrong(f.config, l.doc.of(f.config), "http")
-			}
-		}
-	}
-	all(l.doc, func(f *listenerv3.Filter) {
-		if c := l.doc.open(f.GetTypedConfig()); c != nil {
-			wrong(c, l.doc.of(c), "network")
-		}
-	})
-}
 
 // headerName is what a name may be: a token, or one of HTTP/2's with a colon.
 var headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9A-Za-z]+$")

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -208,4 +209,19 @@ func checkHotRestart(l *linter) {
 func (l *linter) gracefulClose() bool {
 	v := l.scene.runtime["envoy.reloadable_features.ext_proc_graceful_grpc_close"]
 	return v.GetBoolValue() || v.GetStringValue() == "true"
+}
+
+// checkLocalReplies: Envoy 1.36 hides its own answers from ext_proc unless
+// told not to; later releases always show them and complain of the key.
+func checkLocalReplies(l *linter) {
+	const key = "envoy.reloadable_features.skip_ext_proc_on_local_reply"
+	v, set := l.scene.runtime[key]
+	asked := slices.ContainsFunc(l.scene.managers, func(m *manager) bool { return m.proc != nil })
+	switch p := l.doc.field(l.doc.root, "layered_runtime"); {
+	case !asked:
+	case l.Release == 36 && (!set || v.GetBoolValue()):
+		l.fail(p, "Envoy 1.36 does not tell weir of its own answers: a dead pool never opens its breaker", "set "+key+": false in a static runtime layer")
+	case l.Release > 36 && set:
+		l.warn(p, "Envoy has removed "+key+" and writes an error about it", "leave it out")
+	}
 }

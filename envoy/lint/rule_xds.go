@@ -82,8 +82,8 @@ func checkEDS(l *linter) {
 // checkFetchTimeout: with 0s an Envoy that starts before weir never listens.
 func checkFetchTimeout(l *linter) {
 	all(l.doc, func(s *corev3.ConfigSource) {
-		if s.GetApiConfigSource() == nil && s.GetAds() == nil {
-			return
+		if !l.scene.asks(s) {
+			return // another control plane's
 		}
 		switch t := s.GetInitialFetchTimeout(); {
 		case t == nil:

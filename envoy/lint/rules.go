@@ -25,14 +25,18 @@ var ruleTable = []Rule{
 	{ID: "invalid", Text: "a value outside the bounds of its own proto, inside every Any too"},
 	{ID: "release", Text: "a field or type that the release does not have yet"},
 
+	{ID: "extension", Text: "an extension without its configuration, or of a type that does not belong there", check: checkExtensions},
+
 	{ID: "cluster-missing", Text: "a cluster that is named anywhere and is not there", check: checkReferences},
 	{ID: "cluster-twice", Text: "two clusters of one name", check: checkClusterNames},
 	{ID: "cluster-name", Text: "load_assignment.cluster_name is not the cluster's; a dot in a name whose statistics carry tags", check: checkAssignments},
 	{ID: "xds-cluster", Text: "an xDS source whose cluster is missing, not static or EDS itself", check: checkXDSClusters},
 	{ID: "pool-cluster", Text: "a pool or protected cluster of the policy that is not in the file", Policy: true, check: checkPools},
 
+	{ID: "pool-route", Text: "a pool without a route for its x-weir-pool, a route to another cluster than the pool's, or for no pool", Policy: true, check: checkPoolRoutes},
+	{ID: "port", Text: "weir's cluster asks another address than server.grpc, or Envoy's admin address is weir's", Policy: true, check: checkPorts},
+
 	{ID: "router", Text: "an HTTP chain whose last filter is not the router", check: checkRouter},
-	{ID: "filter-type", Text: "a type that is no filter of its chain", check: checkFilterTypes},
 	{ID: "domain-twice", Text: "two virtual hosts of one domain", check: checkDomains},
 	{ID: "route-name", Text: "two routes of one name; a route behind one that takes everything", check: checkRouteNames},
 	{ID: "per-route", Text: "per-route configuration under a name that no filter of the chain has, or of another filter's type", check: checkPerRoute},
@@ -70,6 +74,8 @@ var ruleTable = []Rule{
 	{ID: "grpc-timeout", Text: "timeouts of the calls to weir that refuse everybody, or are without effect", check: checkGRPCTimeouts},
 	{ID: "graceful-crash", Text: "graceful close of side streams without the long client cache: Envoy crashes", check: checkGraceful},
 	{ID: "hot-restart", Text: "graceful close of side streams: at a hot restart the old Envoy crashes", check: checkHotRestart},
+
+	{ID: "local-reply", Text: "Envoy 1.36 hides its own answers from weir", check: checkLocalReplies},
 
 	{ID: "weir-http2", Text: "weir's cluster does not speak HTTP/2", check: checkWeirCluster},
 	{ID: "max-requests", Text: "a circuit breaker below seats and queue of the policy", check: checkMaxRequests},

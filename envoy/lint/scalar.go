@@ -36,8 +36,8 @@ var numberLike = regexp.MustCompile(`^[+-]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([
 
 func readScalar(n *yaml.Node) scalar {
 	s := n.Value
-	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 ||
-		n.Style&yaml.TaggedStyle != 0 && n.Tag == "!!str" {
+	const quotes = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
+	if n.Style&quotes != 0 && n.Style&yaml.TaggedStyle == 0 { // a tag undoes the quotes
 		return scalar{kind: text, text: s, quoted: true}
 	}
 	switch s {

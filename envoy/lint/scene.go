@@ -24,6 +24,7 @@ type scene struct {
 	namespace string // of route metadata that is weir's
 	clusters  map[string]*clusterv3.Cluster
 	cds       bool            // clusters may come from elsewhere
+	ads       string          // cluster of the aggregated source; "" = none
 	weir      map[string]bool // clusters where weir listens
 	managers  []*manager
 	models    map[string]bool // clusters that routes behind weir lead to
@@ -60,7 +61,7 @@ func (d *document) scene(p *policy.Policy) *scene {
 	if p != nil {
 		s.namespace = p.Envoy.Namespace
 	}
-	s.cds = d.root.GetDynamicResources().GetCdsConfig() != nil
+	s.cds = d.root.GetDynamicResources().GetCdsConfig() != nil || len(d.root.GetStaticResources().GetClusters()) == 0
 	for _, c := range d.root.GetStaticResources().GetClusters() {
 		if s.clusters[c.GetName()] == nil {
 			s.clusters[c.GetName()] = c
@@ -73,8 +74,11 @@ func (d *document) scene(p *policy.Policy) *scene {
 		flatten(s.runtime, "", layer.GetStaticLayer())
 	}
 	all(d, func(h *hcmv3.HttpConnectionManager) { s.managers = append(s.managers, d.manager(h)) })
+	for _, g := range d.root.GetDynamicResources().GetAdsConfig().GetGrpcServices() {
+		s.ads = g.GetEnvoyGrpc().GetClusterName()
+	}
 	for _, m := range s.managers {
-		s.find(m)
+		s.find(m, p)
 		if m.proc == nil && m.authz == nil {
 			continue
 		}
@@ -113,8 +117,9 @@ func (d *document) manager(h *hcmv3.HttpConnectionManager) *manager {
 }
 
 // find looks for weir's filters in a chain: those that ask a cluster of
-// weir's, or name its metadata; else the only one of its kind.
-func (s *scene) find(m *manager) {
+// weir's, or name its metadata; else the only ext_proc. An ext_authz of another
+// cluster is a neighbour's unless the policy takes identity from one.
+func (s *scene) find(m *manager, p *policy.Policy) {
 	var procs, authzs []int
 	for i, f := range m.filters {
 		switch c := f.config.(type) {
@@ -133,12 +138,15 @@ func (s *scene) find(m *manager) {
 	if m.procAt < 0 && len(procs) == 1 {
 		m.procAt = procs[0]
 	}
-	if m.authzAt < 0 && len(authzs) == 1 && m.procAt >= 0 {
-		m.authzAt = authzs[0]
-	}
 	if m.procAt >= 0 {
 		m.proc, _ = m.filters[m.procAt].config.(*procv3.ExternalProcessor)
 		s.serves(grpcCluster(m.proc.GetGrpcService()))
+	}
+	if m.authzAt < 0 && len(authzs) == 1 && m.procAt >= 0 {
+		c, _ := m.filters[authzs[0]].config.(*authzv3.ExtAuthz)
+		if cluster := grpcCluster(c.GetGrpcService()); s.weir[cluster] || cluster != "" && p != nil && p.Identity.From == policy.FromAuthz {
+			m.authzAt = authzs[0]
+		}
 	}
 	if m.authzAt >= 0 {
 		m.authz, _ = m.filters[m.authzAt].config.(*authzv3.ExtAuthz)
@@ -155,6 +163,19 @@ func (s *scene) serves(cluster string) {
 func speaksOfWeir(c *procv3.ExternalProcessor) bool {
 	for _, n := range c.GetMetadataOptions().GetReceivingNamespaces().GetUntyped() {
 		if strings.HasPrefix(n, "weir.") {
+			return true
+		}
+	}
+	return false
+}
+
+// asks is whether weir is what an xDS source asks.
+func (s *scene) asks(src *corev3.ConfigSource) bool {
+	if src.GetAds() != nil {
+		return s.weir[s.ads]
+	}
+	for _, g := range src.GetApiConfigSource().GetGrpcServices() {
+		if s.weir[grpcCluster(g)] {
 			return true
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -119,6 +120,21 @@ func (e *Envoy) Stats(t testing.TB, filter string) map[string]int64 {
 		}
 	}
 	return m
+}
+
+// Dump is what /config_dump of its admin address says.
+func (e *Envoy) Dump(t testing.TB) []byte {
+	t.Helper()
+	resp, err := e.admin.Get("http://envoy/config_dump")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // Filter is the typed_config of an HTTP filter by name, nil when absent.

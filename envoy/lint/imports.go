@@ -3,6 +3,8 @@ package lint
 // Every extension that Envoy's API has as of 1.40, so that a type URL that is
 // not found here is one that no supported release knows.
 import (
+	_ "github.com/cncf/xds/go/udpa/type/v1"
+	_ "github.com/cncf/xds/go/xds/type/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/cluster/redis"
