@@ -70,7 +70,7 @@ func (k *KeySet) once(ctx context.Context) bool {
 	k.mu.Unlock()
 	err := k.load(ctx)
 	if err != nil && ctx.Err() == nil {
-		k.failed.Add(1)
+		k.fail(err)
 		k.log.Warn("key set not fetched", "source", k.source.URL, "error", err)
 	}
 	k.mu.Lock()
@@ -90,7 +90,7 @@ func (k *KeySet) load(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	set, err := parseKeys(data, k.allowed)
+	set, err := k.parse(data)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,8 @@ var (
 
 // judge decides about one token without looking at what is remembered. A
 // refusal before the signature comes back as the second value; what followed
-// from the signature is an entry, accepted or denied, that may be kept.
+// from the signature or comes after it is an entry, accepted or denied, that may
+// be kept: checking a signature is what costs.
 func (r *rules) judge(ctx context.Context, now time.Time, raw string) (*entry, *refusal) {
 	t, bad := parseToken(raw)
 	if bad != nil {
@@ -56,8 +57,10 @@ func (r *rules) judge(ctx context.Context, now time.Time, raw string) (*entry, *
 		e.until = end.Add(r.policy.Leeway)
 		return e, nil
 	}
-	e.who, bad = r.identify(t)
-	return e, bad
+	if e.who, bad = r.identify(t); bad != nil {
+		e.who, e.denied = nil, bad
+	}
+	return e, nil
 }
 
 // issuerOf chooses the issuer whose keys must vouch for the token; the claim

@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
@@ -8,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/lestrrat-go/jwx/v3/jwa"
 	"github.com/lestrrat-go/jwx/v3/jwk"
@@ -102,7 +105,7 @@ func parseKeys(data []byte, allowed []string) (*keys, error) {
 	if len(data) > maxKeySet {
 		return nil, fmt.Errorf("key set: larger than %d bytes", maxKeySet)
 	}
-	doc, err := decodeObject(data)
+	doc, err := decodeObject(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) // a byte order mark (RFC 8259 section 8.1)
 	if err != nil {
 		return nil, fmt.Errorf("key set: %w", err)
 	}
@@ -141,15 +144,18 @@ func parseKey(v any, allowed []string) (*key, error) {
 		return nil, errors.New("is not an object")
 	}
 	for _, part := range privateParts {
-		if _, ok := m[part]; ok {
+		if !meansNothing(m[part]) {
 			return nil, fmt.Errorf("has the private or symmetric part %q: whoever published it has lost it", part)
 		}
 	}
-	if use, ok := m["use"]; ok && use != "sig" {
-		return nil, errors.New("use is not sig")
+	if use := m["use"]; !meansNothing(use) && use != "sig" {
+		return nil, fmt.Errorf("is for another use: %v, want sig", clip(use))
 	}
-	if ops, ok := m["key_ops"].([]any); ok && !slices.Contains(ops, any("verify")) {
-		return nil, errors.New("key_ops lacks verify")
+	if ops := m["key_ops"]; !meansNothing(ops) {
+		list, ok := ops.([]any)
+		if !ok || !slices.Contains(list, any("verify")) {
+			return nil, errors.New("key_ops lacks verify")
+		}
 	}
 	public, kind, err := publicKey(m)
 	if err != nil {
@@ -160,7 +166,8 @@ func parseKey(v any, allowed []string) (*key, error) {
 		return nil, err
 	}
 	k.sign = algorithms[k.alg].sign
-	if id, ok := m["kid"]; ok {
+	if id := m["kid"]; id != nil {
+		var ok bool
 		if k.id, ok = id.(string); !ok || len(k.id) > maxKid {
 			return nil, errors.New("kid is not a string of at most 256 bytes")
 		}
@@ -168,10 +175,33 @@ func parseKey(v any, allowed []string) (*key, error) {
 	return k, nil
 }
 
+// meansNothing is a member that is not there, null, or an empty list or text:
+// some issuers write all members that a library knows.
+func meansNothing(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// clip bounds what is repeated of a document.
+func clip(v any) string {
+	s := fmt.Sprint(v)
+	if len(s) > 64 {
+		s = strings.ToValidUTF8(s[:64], "") + "..."
+	}
+	return strconv.Quote(s)
+}
+
 // pin chooses the one algorithm of a key: the one it names, else the first of
 // the allowed ones that takes such a key.
 func pin(named any, kind string, allowed []string) (string, error) {
-	if named != nil {
+	if !meansNothing(named) {
 		alg, _ := named.(string)
 		if a, ok := algorithms[alg]; !ok || a.kind != kind || !slices.Contains(allowed, alg) {
 			return "", errors.New("alg is not allowed or does not fit the key")

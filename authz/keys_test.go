@@ -42,6 +42,9 @@ func TestParseKeys(t *testing.T) {
 		{"point off its curve", with(es.public, map[string]any{"x": es.public["y"]})},
 		{"RSA of 1024 bits", map[string]any{"kty": "RSA", "e": "AQAB", "n": strings.Repeat("w", 171)}},
 		{"RSA of 16384 bits", map[string]any{"kty": "RSA", "e": "AQAB", "n": "w" + strings.Repeat("w", 2730)}},
+		{"use a list", with(ed.public, map[string]any{"use": []any{"sig"}})},
+		{"key_ops a text", with(ed.public, map[string]any{"key_ops": "verify"})},
+		{"oth of another prime", with(rs.public, map[string]any{"oth": []any{map[string]any{"r": "AA"}}})},
 		{"no object", "key"},
 		{"null", nil},
 	} {
@@ -67,6 +70,36 @@ func TestParseKeys(t *testing.T) {
 	set, err := parseKeys(keySetOf(t, ed.public, es.without("alg"), rs.without("alg", "use")), allowed)
 	if err != nil || len(set.all) != 3 || set.byID["es"][0].alg != "ES256" || set.byID["rs"][0].alg != "RS256" {
 		t.Errorf("good set: %+v, %v", set, err)
+	}
+}
+
+// TestMembersThatMeanNothing: some issuers write each member that their library
+// knows, empty. The key is good; what is refused says truly why.
+func TestMembersThatMeanNothing(t *testing.T) {
+	ed, rs := keyPair(t, "EdDSA", "ed"), keyPair(t, "RS256", "rs")
+	allowed := []string{"EdDSA", "RS256"}
+	for _, odd := range []map[string]any{
+		{"oth": []any{}}, {"key_ops": []any{}}, {"d": nil}, {"use": nil}, {"use": ""}, {"alg": nil}, {"kid": nil}, {"x5c": []any{}, "x5t": nil}, {"key_ops": nil, "d": "", "p": nil},
+	} {
+		for _, k := range []map[string]any{ed.public, rs.public} {
+			key := maps.Clone(k)
+			maps.Copy(key, odd)
+			if set, err := parseKeys(keySetOf(t, key), allowed); err != nil || len(set.all) != 1 {
+				t.Errorf("%v: %v", odd, err)
+			}
+		}
+	}
+	if set, err := parseKeys(append([]byte("\xef\xbb\xbf"), keySetOf(t, ed.public)...), allowed); err != nil || len(set.all) != 1 {
+		t.Errorf("a byte order mark: %v", err)
+	}
+	for want, odd := range map[string]map[string]any{
+		`for another use: "enc"`: {"use": "enc"}, `private or symmetric part "d"`: {"d": "AAAA"}, "key_ops lacks verify": {"key_ops": []any{"sign"}},
+	} {
+		key := maps.Clone(ed.public)
+		maps.Copy(key, odd)
+		if _, err := parseKeys(keySetOf(t, key), allowed); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %s", odd, err, want)
+		}
 	}
 }
 

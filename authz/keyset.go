@@ -2,6 +2,7 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -30,6 +31,7 @@ type KeySet struct {
 	good    atomic.Pointer[time.Time] // when the set was last known to be right
 	fetches atomic.Uint64
 	failed  atomic.Uint64
+	trouble atomic.Pointer[string] // why the last fetch or reload failed; nil = it did not
 
 	fetch func(context.Context) ([]byte, error) // nil for a file
 	stop  context.CancelFunc
@@ -93,19 +95,30 @@ func (k *KeySet) Reload() error {
 	data, err := policy.ReadFile(k.source.File, maxKeySet)
 	var set *keys
 	if err == nil {
-		set, err = parseKeys(data, k.allowed)
+		set, err = k.parse(data)
 	}
 	if err != nil {
-		k.failed.Add(1)
+		k.fail(err)
 		return fmt.Errorf("key set %s: %w", k.source.File, err)
 	}
 	k.store(set, data, time.Now())
 	return nil
 }
 
+// parse reads a set. One without keys is an answer as bad as none, unless the
+// policy takes it for the issuer's word that all are withdrawn.
+func (k *KeySet) parse(data []byte) (*keys, error) {
+	set, err := parseKeys(data, k.allowed)
+	if err == nil && len(set.all) == 0 && !k.source.AllowEmpty {
+		err = errors.New("key set: no keys (identity.issuers[].jwks.allowEmpty takes that for all withdrawn)")
+	}
+	return set, err
+}
+
 // store puts a set in force; the same document again only renews its age, so
 // that what was verified with it stays verified.
 func (k *KeySet) store(set *keys, data []byte, now time.Time) {
+	k.trouble.Store(nil)
 	set.document = string(data)
 	k.good.Store(&now) // before the set: a reader that sees a set finds its age
 	old := k.current.Load()
@@ -115,6 +128,12 @@ func (k *KeySet) store(set *keys, data []byte, now time.Time) {
 			k.log.Warn("a key of a key set is not used", "source", k.name(), "why", why)
 		}
 	}
+}
+
+func (k *KeySet) fail(err error) {
+	k.failed.Add(1)
+	why := err.Error()
+	k.trouble.Store(&why)
 }
 
 func (k *KeySet) name() string {

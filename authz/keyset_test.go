@@ -59,13 +59,15 @@ var jwksTimes = policy.JWKS{
 
 // fetched makes a verifier whose issuer's keys come from the server. To be
 // called inside a bubble.
-func fetched(t *testing.T, s *keyServer) *Verifier {
+func fetched(t *testing.T, s *keyServer) *Verifier { return fetchedBy(t, s, jwksTimes) }
+
+func fetchedBy(t *testing.T, s *keyServer, source policy.JWKS) *Verifier {
 	t.Helper()
 	p := policy.Default().Identity
 	p.MaxLifetime = 0
-	p.Issuers = []policy.Issuer{{Issuer: "https://id.example", Audiences: []string{"llm"}, JWKS: jwksTimes}}
+	p.Issuers = []policy.Issuer{{Issuer: "https://id.example", Audiences: []string{"llm"}, JWKS: source}}
 	v := &Verifier{log: slog.New(slog.DiscardHandler)}
-	k := &KeySet{source: jwksTimes, allowed: p.Algorithms, log: v.log, random: newRandom(7)}
+	k := &KeySet{source: source, allowed: p.Algorithms, log: v.log, random: newRandom(7)}
 	k.start(s.serve, func() {})
 	v.current.Store(&rules{
 		policy: p, accepted: newCache(1024), refused: newCache(1024),
@@ -260,13 +262,46 @@ func TestFirstFetch(t *testing.T) {
 	})
 }
 
-// TestAllKeysWithdrawn: an empty set is the issuer's word.
+// TestEmptySet: an answer without keys is a bad one: the keys at hand go on,
+// and it is told; where the policy says so it is the issuer's word.
+func TestEmptySet(t *testing.T) {
+	k := keyPair(t, "EdDSA", "k")
+	doc, raw := keySetOf(t, k.public), k.sign(t, longClaims())
+	for _, empty := range []string{`{"keys":[]}`, `{"keys":[{"kty":"oct","k":"AA"}]}`, `{"keys":null}`, `[]`} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &keyServer{doc: doc}
+			v := fetched(t, s)
+			defer v.Close()
+			synctest.Wait()
+			s.set([]byte(empty), nil)
+			time.Sleep(2 * jwksTimes.Refresh)
+			stats := v.Stats().KeySets[0]
+			if got := code(t, v, raw); got != "" || !v.Ready() || stats.Keys != 1 || stats.Failed == 0 || stats.Trouble == "" {
+				t.Errorf("%s: got %q, %+v", empty, got, stats)
+			}
+			time.Sleep(jwksTimes.StaleFor)
+			if got := code(t, v, raw); got != identity.CodeKeysUnavailable || v.Ready() {
+				t.Errorf("%s: stale: got %q", empty, got)
+			}
+			s.set(doc, nil)
+			time.Sleep(jwksTimes.Refresh)
+			if got := code(t, v, raw); got != "" || v.Stats().KeySets[0].Trouble != "" {
+				t.Errorf("%s: back: got %q, %+v", empty, got, v.Stats())
+			}
+		})
+	}
+}
+
+// TestAllKeysWithdrawn: where the policy says so, an empty set is the issuer's
+// word.
 func TestAllKeysWithdrawn(t *testing.T) {
+	source := jwksTimes
+	source.AllowEmpty = true
 	k := keyPair(t, "EdDSA", "k")
 	doc, raw := keySetOf(t, k.public), k.sign(t, longClaims())
 	synctest.Test(t, func(t *testing.T) {
 		s := &keyServer{doc: doc}
-		v := fetched(t, s)
+		v := fetchedBy(t, s, source)
 		defer v.Close()
 		synctest.Wait()
 		s.set([]byte(`{"keys":[]}`), nil)

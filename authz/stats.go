@@ -24,6 +24,7 @@ type KeySetStats struct {
 	Usable  bool          // false: every token of the issuer is refused as unavailable
 	Fetches uint64        // of a URL
 	Failed  uint64        // fetches and reloads
+	Trouble string        // why the last fetch or reload failed; "" = it did not
 }
 
 // Stats reads the counters. The key sets are sorted by issuer.
@@ -35,6 +36,9 @@ func (v *Verifier) Stats() Stats {
 		set := KeySetStats{Issuer: name, Usable: k.at(now) != nil, Fetches: k.fetches.Load(), Failed: k.failed.Load()}
 		if cur := k.current.Load(); cur != nil {
 			set.Keys, set.Skipped = len(cur.all), len(cur.skipped)
+			if why := k.trouble.Load(); why != nil {
+				set.Trouble = *why
+			}
 			if k.fetch != nil {
 				set.Age = now.Sub(*k.good.Load())
 			}

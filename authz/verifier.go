@@ -46,7 +46,7 @@ type rules struct {
 	policy   policy.Identity
 	issuers  map[string]*issuer
 	accepted *cache
-	refused  *cache // failed signatures, the only refusal that costs much
+	refused  *cache // those whose signature was checked: what costs much
 }
 
 // issuer is one trusted issuer and its keys.

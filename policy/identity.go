@@ -48,6 +48,7 @@ type JWKS struct {
 	MinRefresh time.Duration // least time between fetches for unknown kids; default 10s
 	StaleFor   time.Duration // keys served while the key server is away; default 24h
 	Timeout    time.Duration // one fetch; default 2s
+	AllowEmpty bool          // a set without keys withdraws all; default: it is a bad answer, and the keys at hand go on
 }
 
 // Claims names the claims of the token that make an identity. Dots descend

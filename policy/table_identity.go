@@ -55,6 +55,7 @@ func jwksTable() codec[JWKS] {
 		key("minRefresh", func(j *JWKS) *time.Duration { return &j.MinRefresh }, duration(time.Second, time.Hour, false)),
 		key("staleFor", func(j *JWKS) *time.Duration { return &j.StaleFor }, duration(0, 720*time.Hour, true)),
 		key("timeout", func(j *JWKS) *time.Duration { return &j.Timeout }, duration(10*time.Millisecond, 30*time.Second, false)),
+		key("allowEmpty", func(j *JWKS) *bool { return &j.AllowEmpty }, boolean()),
 	)
 	c.shape.one = []string{"file", "url"}
 	return c

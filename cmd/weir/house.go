@@ -163,6 +163,7 @@ func (h *house) listen(p *policy.Policy) error {
 		Handler: admin.New(admin.Options{
 			Token:   func() policy.Secret { return h.policy.Current().Server.AdminToken },
 			Ready:   h.ready,
+			Trouble: h.trouble,
 			Metrics: h.metrics.Handler(),
 			Queue:   func(now time.Time) any { return queuePicture(h.desk.Snapshot(now)) },
 			GPU:     h.gpuPicture,
@@ -217,6 +218,17 @@ func (h *house) ready() error {
 		return errors.New("no usable keys: tokens cannot be verified")
 	}
 	return nil
+}
+
+// trouble lists what is wrong although requests are served.
+func (h *house) trouble() []string {
+	var lines []string
+	for _, k := range h.verifier.Stats().KeySets {
+		if k.Trouble != "" {
+			lines = append(lines, fmt.Sprintf("keys of issuer %q are %v old: %s", k.Issuer, k.Age.Round(time.Second), k.Trouble))
+		}
+	}
+	return lines
 }
 
 func (h *house) quotas(ctx context.Context, tenant string) ([]quota.Counter, error) {

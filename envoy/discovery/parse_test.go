@@ -76,6 +76,11 @@ endpoints:
 - {addresses: [10.1.0.5], conditions: {ready: false, serving: false, terminating: true}}
 `
 
+// podSlice is a slice with one pod.
+func podSlice(family, address, uid string) string {
+	return `{"kind":"EndpointSlice","addressType":"` + family + `","ports":[{"name":"http","port":80,"protocol":"TCP"}],"endpoints":[{"addresses":["` + address + `"],"targetRef":{"kind":"Pod","name":"p","uid":"` + uid + `"}}]}`
+}
+
 func TestSlices(t *testing.T) {
 	all := []Endpoint{
 		ep("10.1.0.1:8000", Healthy, 0, "eu-1a"), ep("10.1.0.2:8000", Draining, 0, "eu-1b"),
@@ -104,7 +109,14 @@ func TestSlices(t *testing.T) {
 		{"no pods", `{"kind":"EndpointSlice","addressType":"IPv4","ports":null,"endpoints":null}`, "http", nil, ""},
 		{"number where no ports are listed", item("[]", "10.1.0.1", "true"), "80", []Endpoint{one}, ""},
 		{"UDP", item(`[{"port":80,"protocol":"UDP"}]`, "10.1.0.1", "true"), "", nil, "has no TCP port"},
-		{"names", `{"kind":"EndpointSlice","addressType":"FQDN"}`, "", nil, "addressType must be IPv4 or IPv6"},
+		{"names", `{"kind":"EndpointSlice","addressType":"FQDN"}`, "", nil, "s.yaml:1: addressType FQDN: EDS takes no names"},
+		{"names beside addresses", `{"kind":"EndpointSlice","addressType":"FQDN","endpoints":[{"addresses":["m.example"]}]}` + "\n---\n" + item(http, "10.1.0.1", "true"), "", []Endpoint{one}, ""},
+		{"no such type", `{"kind":"EndpointSlice","addressType":"MAC"}`, "", nil, "addressType must be IPv4 or IPv6"},
+		{"as an API server lists them", `{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","items":[{"metadata":{"name":"chat-abc"},"addressType":"IPv4","endpoints":[{"addresses":["10.1.0.1"],"conditions":{"ready":true}}],"ports":[{"name":"http","port":80,"protocol":"TCP"}]}]}`, "http", []Endpoint{one}, ""},
+		{"an item of a List without its kind", `{"kind":"List","items":[{"addressType":"IPv4"}]}`, "", nil, "kind must be"},
+		{"two families, one pod", podSlice("IPv6", "fd00::1", "u1") + "\n---\n" + podSlice("IPv4", "10.1.0.1", "u1"), "", []Endpoint{one}, ""},
+		{"two families, IPv4 first", podSlice("IPv4", "10.1.0.1", "u1") + "\n---\n" + podSlice("IPv6", "fd00::1", "u1"), "", []Endpoint{one}, ""},
+		{"two families, two pods", podSlice("IPv4", "10.1.0.1", "u1") + "\n---\n" + podSlice("IPv6", "fd00::1", "u2"), "", []Endpoint{one, ep("[fd00::1]:80", Healthy, 0, "")}, ""},
 		{"no IP", item(http, "model", "true"), "", nil, `addresses[0] must be an IP address (got "model")`},
 		{"other kind", "kind: Endpoints\n", "", nil, `s.yaml:1: kind must be EndpointSlice`},
 		{"scalar", "hello\n", "", nil, "must be an EndpointSlice"},

@@ -25,8 +25,14 @@ type slice struct {
 // member is one endpoint of a slice. Of Addresses the first is used: they are
 // ways to the same host.
 type member struct {
-	Addresses  []string `yaml:"addresses"`
-	Zone       string   `yaml:"zone"`
+	Addresses []string `yaml:"addresses"`
+	TargetRef struct {
+		Kind      string `yaml:"kind"`
+		Namespace string `yaml:"namespace"`
+		Name      string `yaml:"name"`
+		UID       string `yaml:"uid"`
+	} `yaml:"targetRef"`
+	Zone       string `yaml:"zone"`
 	Conditions struct {
 		Ready       *bool `yaml:"ready"`
 		Serving     *bool `yaml:"serving"`
@@ -49,19 +55,30 @@ func (m *member) health() Health {
 	return Unhealthy
 }
 
+// pod names what stands behind the endpoint; "" where the slice does not say.
+func (m *member) pod() string {
+	t := m.TargetRef
+	if t.UID != "" || t.Name == "" {
+		return t.UID
+	}
+	return t.Kind + "/" + t.Namespace + "/" + t.Name
+}
+
 // parseSlices reads EndpointSlices: YAML or JSON, one, a list (EndpointSliceList,
 // List, or a plain sequence) or several documents. port is the name or the
-// number of the port, "" the only one. A slice without that port is left out;
-// an error where all lack it. An endpoint may stand in several slices, the
-// best word counts then. An error names file and line.
+// number of the port, "" the only one. A slice without that port, or of host
+// names (EDS takes none), is left out; an error where all are. An endpoint may
+// stand in several slices, the best word counts then. A pod of two families
+// has a slice of each and is one host: its IPv4 address counts. An error names
+// file and line.
 func parseSlices(file string, data []byte, port string) ([]Endpoint, error) {
 	docs, err := documents(file, data)
 	if err != nil {
 		return nil, err
 	}
-	r := reader{file: file, port: port, byAddress: make(map[netip.AddrPort]int)}
+	r := reader{file: file, port: port, byAddress: make(map[netip.AddrPort]int), byPod: make(map[podPort]int)}
 	for _, d := range docs {
-		if err := r.document(d, 0); err != nil {
+		if err := r.document(d, 0, false); err != nil {
 			return nil, err
 		}
 	}
@@ -75,14 +92,23 @@ type reader struct {
 	file, port string
 	list       []Endpoint
 	byAddress  map[netip.AddrPort]int
+	byPod      map[podPort]int
 	matched    int   // slices with the port
-	unmatched  error // of the first slice without it
+	unmatched  error // of the first slice that was left out
 }
 
-func (r *reader) document(n *yaml.Node, depth int) error {
+// podPort is a pod at a port: pods may serve two ports of a name in two slices.
+type podPort struct {
+	pod  string
+	port uint16
+}
+
+// document reads a slice or a list of them. The items of an EndpointSliceList
+// may leave their kind out, as an API server does.
+func (r *reader) document(n *yaml.Node, depth int, inList bool) error {
 	if n.Kind == yaml.SequenceNode && depth == 0 {
 		for _, c := range n.Content {
-			if err := r.document(c, 1); err != nil {
+			if err := r.document(c, 1, false); err != nil {
 				return err
 			}
 		}
@@ -96,11 +122,11 @@ func (r *reader) document(n *yaml.Node, depth int) error {
 		return fmt.Errorf("%s: %w", r.file, err)
 	}
 	switch {
-	case s.Kind == "EndpointSlice":
+	case s.Kind == "EndpointSlice", s.Kind == "" && inList:
 		return r.slice(n, &s)
 	case (s.Kind == "EndpointSliceList" || s.Kind == "List") && depth < 2:
 		for i := range s.Items {
-			if err := r.document(&s.Items[i], 2); err != nil {
+			if err := r.document(&s.Items[i], 2, s.Kind == "EndpointSliceList"); err != nil {
 				return err
 			}
 		}
@@ -110,8 +136,13 @@ func (r *reader) document(n *yaml.Node, depth int) error {
 }
 
 func (r *reader) slice(n *yaml.Node, s *slice) error {
-	if s.AddressType != "IPv4" && s.AddressType != "IPv6" {
-		return at(r.file, n, fmt.Sprintf("addressType must be IPv4 or IPv6 (got %.60q): EDS takes no names", s.AddressType))
+	switch s.AddressType {
+	case "IPv4", "IPv6":
+	case "FQDN":
+		r.leaveOut(at(r.file, n, "addressType FQDN: EDS takes no names"))
+		return nil
+	default:
+		return at(r.file, n, fmt.Sprintf("addressType must be IPv4 or IPv6 (got %.60q)", s.AddressType))
 	}
 	if len(s.Endpoints) == 0 {
 		r.matched++ // a Service without pods has a slice without ports
@@ -119,9 +150,7 @@ func (r *reader) slice(n *yaml.Node, s *slice) error {
 	}
 	port, err := r.pick(s)
 	if err != nil {
-		if r.unmatched == nil {
-			r.unmatched = at(r.file, n, err.Error())
-		}
+		r.leaveOut(at(r.file, n, err.Error()))
 		return nil
 	}
 	r.matched++
@@ -131,6 +160,13 @@ func (r *reader) slice(n *yaml.Node, s *slice) error {
 		}
 	}
 	return nil
+}
+
+// leaveOut remembers why the first slice was left out.
+func (r *reader) leaveOut(err error) {
+	if r.unmatched == nil {
+		r.unmatched = err
+	}
 }
 
 func (r *reader) member(n *yaml.Node, port uint16) error {
@@ -149,7 +185,16 @@ func (r *reader) member(n *yaml.Node, port uint16) error {
 		return at(r.file, n, fmt.Sprintf("zone must have at most %d bytes without control characters (got %.60q)", maxLabel, m.Zone))
 	}
 	e := Endpoint{Address: plain(netip.AddrPortFrom(ip, port)), Zone: m.Zone, Health: m.health()}
-	if i, known := r.byAddress[e.Address]; known {
+	same := podPort{m.pod(), port}
+	i, known := r.byAddress[e.Address]
+	if !known && same.pod != "" {
+		i, known = r.byPod[same]
+		if known = known && e.Address.Addr().Is4() != r.list[i].Address.Addr().Is4(); known && e.Address.Addr().Is4() {
+			delete(r.byAddress, r.list[i].Address)
+			r.byAddress[e.Address], r.list[i].Address = i, e.Address
+		}
+	}
+	if known {
 		r.list[i].Health = min(r.list[i].Health, e.Health)
 		return nil
 	}
@@ -157,6 +202,9 @@ func (r *reader) member(n *yaml.Node, port uint16) error {
 		return at(r.file, n, fmt.Sprintf("must have at most %d endpoints", maxEndpoints))
 	}
 	r.byAddress[e.Address] = len(r.list)
+	if same.pod != "" {
+		r.byPod[same] = len(r.list)
+	}
 	r.list = append(r.list, e)
 	return nil
 }

@@ -28,9 +28,30 @@ func (g gate) CreateWatch(req *cachev3.Request, sub cachev3.Subscription, value 
 }
 
 func (g gate) CreateDeltaWatch(req *cachev3.DeltaRequest, sub cachev3.Subscription, value chan cachev3.DeltaResponse) (func(), error) {
+	sub = forget(sub, askedAgain(req, sub))
 	return g.s.watch(req.GetNode(), req.GetTypeUrl(), func(c store, forgotten map[string]bool) (func(), error) {
 		return c.CreateDeltaWatch(req, forget(sub, forgotten), value)
 	})
+}
+
+// askedAgain are names that a request subscribes: they are sent, also where
+// the client has their latest version by what it was sent. It may have dropped
+// them (xDS protocol, "Subscribing to Resources"). What a first request says it
+// has it has.
+func askedAgain(req *cachev3.DeltaRequest, sub cachev3.Subscription) map[string]bool {
+	if len(req.GetResourceNamesSubscribe()) == 0 || len(req.GetInitialResourceVersions()) > 0 {
+		return nil
+	}
+	again := make(map[string]bool)
+	for _, name := range req.GetResourceNamesSubscribe() {
+		if name == "*" {
+			for had := range sub.ReturnedResources() {
+				again[had] = true
+			}
+		}
+		again[name] = true
+	}
+	return again
 }
 
 // watch opens a watch on the shelf of a stream's group.

@@ -36,6 +36,7 @@ import (
 type Options struct {
 	Token   func() policy.Secret // not set = no token needed
 	Ready   func() error         // nil = ready; the error's text is shown
+	Trouble func() []string      // what is wrong all the same, shown while ready; nil = nothing is
 	Metrics http.Handler
 	Queue   func(now time.Time) any
 	GPU     func(pool string, now time.Time) (any, bool) // "" = all pools; false = that pool has no telemetry
@@ -131,7 +132,13 @@ func (w window) ready(rw http.ResponseWriter, _ *http.Request) {
 		text(rw, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	text(rw, http.StatusOK, "ready")
+	said := "ready"
+	if w.Trouble != nil {
+		for _, line := range w.Trouble() {
+			said += "\n" + line
+		}
+	}
+	text(rw, http.StatusOK, said)
 }
 
 func (w window) queue(rw http.ResponseWriter, _ *http.Request) {

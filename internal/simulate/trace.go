@@ -43,7 +43,7 @@ func formatOf(name string) TraceFormat {
 }
 
 // columns are the values that a trace may hold; a CSV names them in its
-// header, in any order. Only at must be there.
+// header, in any order, or as a public trace does. Only at must be there.
 func columns() []string {
 	return []string{"at", "tenant", "class", "tier", "model", "stream", "prompt_tokens", "output_tokens", "max_tokens", "bytes", "method", "code"}
 }
@@ -343,8 +343,11 @@ func (raw *rawCall) setAt(text string) error {
 		return nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		t, err = time.Parse(time.DateTime, text) // of no zone: UTC; a fraction is read too
+	}
 	if err != nil || t.Year() < 1970 || t.Year() > 2200 {
-		return fmt.Errorf("at: must be seconds or an RFC 3339 date such as 2026-01-31T09:00:00.5Z (got %.64q)", text)
+		return fmt.Errorf("at: must be seconds or a date such as 2026-01-31T09:00:00.5Z or 2026-01-31 09:00:00.5 (got %.64q)", text)
 	}
 	raw.stamp, raw.clock = time.Duration(t.UnixNano()), true
 	return nil

@@ -57,6 +57,33 @@ const csvTrace = `at,tenant,class,tier,prompt_tokens,output_tokens,max_tokens,st
 102,,,,,,,,
 `
 
+// TestPublicTraces: lines as Azure, BurstGPT and Mooncake publish them.
+func TestPublicTraces(t *testing.T) {
+	for name, c := range map[string]struct{ file, text, want string }{
+		"Azure":               {"a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:15:46.6805900,374,44\r\n2023-11-16 18:15:47.1805900,396,109", "0s 374+44, 500ms 396+109"},
+		"BurstGPT":            {"b.csv", "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,1087,230,1317,API log\n", "0s 472+18, 40s 1087+230"},
+		"BurstGPT with times": {"b.csv", "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n5.5,1,3.2,ChatGPT,472,18,490,Conversation log\n", "0s 472+18"},
+		"Mooncake":            {"m.jsonl", `{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47]}` + "\n" + `{"timestamp": 30535, "input_length": 6472, "output_length": 26, "hash_ids": [46]}` + "\n", "0s 6955+52, 3.053s 6472+26"},
+	} {
+		r, err := traceOf(t, c.file, c.text, false, TraceFile{})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		calls, err := all(r)
+		var got []string
+		for _, c := range calls {
+			got = append(got, fmt.Sprintf("%v %d+%d", c.At, c.Prompt, c.Output))
+			if c.Model != "" {
+				t.Errorf("%s: model %q", name, c.Model)
+			}
+		}
+		if err != nil || strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
+		}
+	}
+}
+
 func TestCSVTrace(t *testing.T) {
 	r, err := traceOf(t, "a.csv", csvTrace, false, TraceFile{Speed: 2})
 	if err != nil {
@@ -143,7 +170,7 @@ func TestGzipIsReadAsItIs(t *testing.T) {
 // TestBadLines: a bad line ends the trace and is named, or is counted.
 func TestBadLines(t *testing.T) {
 	for _, c := range []struct{ file, good, bad, want string }{
-		{"a.csv", "at,class\n1,batch\n", "soon,batch", "a.csv:3: at: must be seconds or an RFC 3339 date"},
+		{"a.csv", "at,class\n1,batch\n", "soon,batch", "a.csv:3: at: must be seconds or a date"},
 		{"a.csv", "at,class\n1,batch\n", "2", "a.csv:3: has 1 fields, the header has 2"},
 		{"a.csv", "at,class\n1,batch\n", "2,vip", `a.csv:3: class: must be critical, standard or batch (got "vip")`},
 		{"a.csv", "at,class\n1,batch\n", ",batch", "a.csv:3: at: is missing"},

@@ -20,12 +20,20 @@ func csvParser(header []byte, fields map[string]string) (func([]byte, *rawCall) 
 	}
 	for i := range names {
 		names[i] = strings.ToLower(strings.TrimSpace(names[i]))
+	}
+	public := publicColumns(slices.Contains(names, "request tokens"))
+	for i := range names {
+		if ours, ok := public[names[i]]; ok && !saidByFields(fields, names[i]) {
+			names[i] = ours
+		}
 		for ours, theirs := range fields {
 			if strings.EqualFold(theirs, names[i]) {
 				names[i] = ours
 			}
 		}
 		switch {
+		case names[i] == "":
+			continue // of a public trace, and nothing for us
 		case !slices.Contains(columns(), names[i]):
 			return nil, fmt.Errorf("unknown column %.64q: leave it out, or say by fields which it is; the columns are %s", names[i], strings.Join(columns(), ", "))
 		case slices.Contains(names[:i], names[i]):
@@ -44,12 +52,41 @@ func csvParser(header []byte, fields map[string]string) (func([]byte, *rawCall) 
 			return fmt.Errorf("has %d fields, the header has %d", len(values), len(names))
 		}
 		for i, v := range values {
+			if names[i] == "" {
+				continue
+			}
 			if err := raw.set(names[i], strings.TrimSpace(v)); err != nil {
 				return err
 			}
 		}
 		return nil
 	}, nil
+}
+
+// publicColumns are names of the public LLM traces, by ours: Azure's
+// (TIMESTAMP,ContextTokens,GeneratedTokens) and BurstGPT's (Timestamp,Model,Request
+// tokens,Response tokens,Total tokens,Log Type, later with Session ID and Elapsed
+// time). "" has nothing for us: a model of BurstGPT's is none of the policy's.
+func publicColumns(burst bool) map[string]string {
+	m := map[string]string{
+		"timestamp": "at", "contexttokens": "prompt_tokens", "generatedtokens": "output_tokens",
+		"request tokens": "prompt_tokens", "response tokens": "output_tokens",
+		"total tokens": "", "log type": "", "session id": "", "elapsed time": "",
+	}
+	if burst {
+		m["model"] = ""
+	}
+	return m
+}
+
+// saidByFields reports whether fields names a column of the file.
+func saidByFields(fields map[string]string, column string) bool {
+	for _, theirs := range fields {
+		if strings.EqualFold(theirs, column) {
+			return true
+		}
+	}
+	return false
 }
 
 func splitCSV(line string) ([]string, error) {
@@ -95,6 +132,7 @@ func accessLogParser(fields map[string]string) func([]byte, *rawCall) error {
 		if err := json.Unmarshal(line, &object); err != nil {
 			return fmt.Errorf("is not a JSON object: %w", err)
 		}
+		mooncake(object)
 		for _, column := range columns() {
 			text := ""
 			for _, path := range where[column] {
@@ -108,6 +146,17 @@ func accessLogParser(fields map[string]string) func([]byte, *rawCall) error {
 		}
 		return nil
 	}
+}
+
+// mooncake renames the values of a line of Mooncake's traces, whose timestamp is
+// in milliseconds: {"timestamp": 27482, "input_length": 6955, "output_length": 52, ...}.
+func mooncake(object map[string]any) {
+	ms, ok := object["timestamp"].(float64)
+	if _, known := object["input_length"].(float64); !ok || !known {
+		return
+	}
+	object["start"] = ms / 1000
+	object["decision.prompt_tokens"], object["decision.output_tokens"] = object["input_length"], object["output_length"]
 }
 
 // dig is the plain value at a dotted path, as text; "" for none. A key with
