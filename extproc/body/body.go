@@ -26,6 +26,7 @@
 package body
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/weirproxy/weir/policy"
@@ -38,6 +39,8 @@ const (
 	MaxName    = 256       // bytes of a model's name
 	MaxCap     = 1<<31 - 1 // largest output cap
 	MaxChoices = 1024      // largest n and best_of
+
+	MaxPriorities = 64 // objects that hold a priority to be taken out
 )
 
 // UsageAsk says what the caller wrote in stream_options.include_usage.
@@ -91,6 +94,12 @@ type Body struct {
 type field struct {
 	name []byte
 	val  span
+}
+
+// isKnown reports whether the scanner reads the field itself.
+func (f *field) isKnown() bool {
+	r := roles[string(f.name)]
+	return r != roleInput && slices.Contains(known[:], string(f.name))
 }
 
 // span is a range of bytes of the body; empty when there is none.

@@ -34,11 +34,14 @@ var (
 	// contentNames are values whose members are the caller's content or schemas,
 	// never parameters.
 	contentNames = []string{
-		"messages", "prompt", "prompt_embeds", "input", "inputs", "tools", "functions", "function_call", "tool_choice",
+		"messages", "prompt", "prompt_embeds", "tools", "functions", "function_call", "tool_choice",
 		"response_format", "responseSchema", "responseJsonSchema", "json_schema", "schema", "format", "grammar",
 		"guided_json", "guided_grammar", "guided_choice", "structured_outputs", "metadata", "documents", "logit_bias",
 		"prediction", "chat_template_kwargs", "mm_processor_kwargs",
 	}
+	// inputNames are the caller's content; where one is an object, APIs that
+	// wrap a call in it read parameters there.
+	inputNames = []string{"input", "inputs"}
 )
 
 // Priority and ignoreEOS are read by name too; vLLM and SGLang know them.
@@ -59,6 +62,7 @@ const (
 	rolePriority
 	roleContainer
 	roleContent
+	roleInput
 )
 
 // roles gives the role of each name; spellings that of each name of a
@@ -70,6 +74,7 @@ func tables() (exact, plain map[string]role) {
 	for r, names := range map[role][]string{
 		roleCap: capNames, roleMin: minNames, roleChoices: choiceNames, roleEOS: {ignoreEOS}, rolePriority: {Priority},
 		roleContainer: containerNames, roleContent: contentNames,
+		roleInput: inputNames,
 	} {
 		for _, name := range names {
 			exact[name] = r
@@ -90,7 +95,13 @@ const maxForm = 72
 // long for a parameter.
 func plainForm(name, to []byte) []byte {
 	for len(name) > 0 {
-		r, size := utf8.DecodeRune(name)
+		r, size := rune(name[0]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(name)
+			r = unicode.ToLower(unicode.ToUpper(r))
+		} else if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
 		name = name[size:]
 		switch r {
 		case '_', '-', '.', ' ', ':', '/':
@@ -99,7 +110,7 @@ func plainForm(name, to []byte) []byte {
 		if len(to)+utf8.UTFMax > maxForm {
 			return to[:0]
 		}
-		to = utf8.AppendRune(to, unicode.ToLower(unicode.ToUpper(r)))
+		to = utf8.AppendRune(to, r)
 	}
 	return to
 }
@@ -107,16 +118,20 @@ func plainForm(name, to []byte) []byte {
 // family is a scope's field with the names that it binds.
 type family struct {
 	field string
-	role  role // noRole: the field alone
-	alone bool // the role's other names are not bound
-	mins  bool // an upper bound on output, which holds for a demanded least too
+	form  string // the field's plain form
+	camel string // the field in camel case
+	role  role   // noRole: the field alone
+	alone bool   // the role's other names are not bound
+	mins  bool   // an upper bound on output, which holds for a demanded least too
 }
 
 // familyOf lists what a scope binds: all names of the output cap, and for an
 // upper bound those of its least; of choices for an upper bound, and for an
 // exact n.
 func familyOf(p *identity.Param) family {
-	f := family{field: p.Field, role: roles[p.Field]}
+	var form [maxForm]byte
+	f := family{field: p.Field, role: roles[p.Field], camel: camel(p.Field)}
+	f.form = string(plainForm([]byte(p.Field), form[:0]))
 	switch f.role {
 	case roleCap:
 		f.mins = p.Op != identity.AtLeast
@@ -142,23 +157,19 @@ func (f *family) binds(r role) bool {
 	return r != noRole && !f.alone && (r == f.role || f.mins && r == roleMin)
 }
 
-// spells says whether a name is bound.
-func (f *family) spells(name []byte) spelling {
-	if string(name) == f.field || f.binds(roles[string(name)]) {
+// spells says whether a name is bound: its role, and its plain form.
+func (f *family) spells(name []byte, r role, form []byte) spelling {
+	switch {
+	case string(name) == f.field || f.binds(r):
 		return member
-	}
-	var a, b [maxForm]byte
-	form := plainForm(name, a[:0])
-	if len(form) == 0 {
+	case len(form) == 0:
 		return stranger
-	}
-	if string(form) == string(plainForm([]byte(f.field), b[:0])) {
-		if string(name) == camel(f.field) {
+	case string(form) == f.form:
+		if string(name) == f.camel {
 			return member
 		}
 		return misspelt
-	}
-	if f.binds(spellings[string(form)]) {
+	case f.binds(spellings[string(form)]):
 		return misspelt
 	}
 	return stranger

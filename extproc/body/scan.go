@@ -12,9 +12,11 @@ type scanner struct {
 	pos   int
 	depth int
 	mode  mode
-	names [][]byte // names of the open objects, innermost last
-	b     *Body
-	err   *Error
+	// checked: the document was read before; names are known to be unique.
+	checked bool
+	names   [][]byte // names of the open objects, innermost last
+	b       *Body
+	err     *Error
 }
 
 // mode says what of the values being read counts as prompt text.
@@ -110,7 +112,7 @@ func (s *scanner) next(m *members) (name []byte, ok bool) {
 	if c != '"' {
 		return nil, s.unexpected("a name in quotes")
 	}
-	if name, ok = s.name(); !ok || !s.unique(m, name) {
+	if name, ok = s.name(); !ok || !s.checked && !s.unique(m, name) {
 		return nil, false
 	}
 	if s.peek() != ':' {
