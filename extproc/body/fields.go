@@ -115,9 +115,9 @@ func (s *scanner) field(name []byte) bool {
 		return s.prompt(string(name))
 	case "prompt_embeds":
 		return s.embeds()
-	case "tools", "functions", "response_format":
+	case "tools", "functions", "response_format", "documents", "chat_template_kwargs":
 		return s.as(modeSchema)
-	case "suffix", "instructions", "system", "documents":
+	case "suffix", "instructions", "system", "chat_template":
 		return s.as(modeText)
 	}
 	return s.value()

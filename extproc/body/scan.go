@@ -109,6 +109,7 @@ func (s *scanner) next(m *members) (name []byte, ok bool) {
 		c = s.peek()
 	}
 	m.more = true
+	s.count(1)
 	if c != '"' {
 		return nil, s.unexpected("a name in quotes")
 	}
@@ -138,7 +139,15 @@ func (s *scanner) elem(m *members) bool {
 		s.pos++
 	}
 	m.more = true
+	s.count(1)
 	return true
+}
+
+// count takes bytes that are no strings for text of a prompt where they are.
+func (s *scanner) count(n int) {
+	if s.mode == modeSchema {
+		s.b.PromptBytes += int64(n)
+	}
 }
 
 // unique refuses a name that the object has already.
@@ -234,6 +243,7 @@ func (s *scanner) literal(word string) bool {
 		return s.unexpected("true, false or null")
 	}
 	s.pos += len(word)
+	s.count(len(word))
 	return true
 }
 
@@ -269,6 +279,7 @@ func (s *scanner) number() bool {
 			return s.unexpected("a digit")
 		}
 	}
+	s.count(i - s.pos)
 	s.pos = i
 	return true
 }
