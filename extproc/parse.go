@@ -72,7 +72,7 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	r := k.build(model)
 	work := b.WorkAfter(edits)
 	r.Stream, r.Prompt, r.Tokens, r.Media = b.Stream, b.PromptBytes, b.PromptTokens, b.Media
-	r.Prompts, r.Choices, r.MaxOut, r.MinOut = b.Prompts, work.Choices, work.MaxOut, work.MinOut
+	r.Prompts, r.Choices, r.MaxOut, r.MinOut, r.ToTheEnd = b.Prompts, work.Choices, work.MaxOut, work.MinOut, work.ToTheEnd
 	r.Body = int64(len(m.body))
 	if k.kind == policy.JSON {
 		r.Fixed = k.api.Cost

@@ -126,7 +126,7 @@ func Parse(kind policy.Kind, data []byte) (*Body, *Error) {
 		return nil, err
 	}
 	if b.embeds > 0 {
-		if b.lookup("prompt").none() {
+		if b.Prompts == 1 && b.lookup("prompt").none() {
 			b.Prompts = 0
 		}
 		b.Prompts += b.embeds
@@ -169,28 +169,41 @@ func (c *caps) widestName() string {
 func (c caps) after(edits []Edit) caps {
 	for i := range edits {
 		e := &edits[i]
-		v, err := strconv.ParseInt(e.json, 10, 64)
-		if err != nil || e.sub != "" {
+		if e.sub != "" || !e.cut.none() {
 			continue
 		}
-		switch e.field {
-		case "max_tokens":
+		r := roles[e.field]
+		if r == roleEOS {
+			c.toTheEnd = c.toTheEnd || e.json != "false"
+		}
+		v, err := strconv.ParseInt(e.json, 10, 64)
+		switch {
+		case err != nil:
+		case e.field == "max_tokens":
 			c.maxTokens = v
-		case "max_completion_tokens":
+		case e.field == "max_completion_tokens":
 			c.maxCompletion = v
-		case "n":
+		case e.field == "n":
 			c.n = v
-		case "best_of":
+		case e.field == "best_of":
 			c.bestOf = v
-		case "min_tokens":
+		case r == roleCap:
+			c.other = max(c.other, v)
+		case r == roleMin:
 			c.least = max(c.least, v)
+		case r == roleChoices && v > c.width:
+			c.width, c.widest = v, e.field
 		}
 	}
 	return c
 }
 
 // Work is what a body asks of its model.
-type Work struct{ Choices, MaxOut, MinOut int64 }
+type Work struct {
+	Choices, MaxOut, MinOut int64
+
+	ToTheEnd bool // the model stops at its cap, or at the caller's stop strings
+}
 
 // WorkAfter is what the body asks for after edits.
 func (b *Body) WorkAfter(edits []Edit) Work {
@@ -207,9 +220,7 @@ func (b *Body) WorkAfter(edits []Edit) Work {
 		most = 0
 	}
 	w.MaxOut, w.MinOut = mul(most, w.Choices), mul(c.least, w.Choices)
-	if c.toTheEnd {
-		w.MinOut = max(w.MinOut, w.MaxOut)
-	}
+	w.ToTheEnd = c.toTheEnd
 	return w
 }
 

@@ -15,21 +15,21 @@ import (
 var (
 	capNames = []string{
 		"max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "max_length", "max_gen_len",
-		"max_tokens_to_sample", "max_token_count", "maxTokens", "maxOutputTokens", "maxNewTokens", "maxTokenCount",
-		"num_predict", "n_predict",
+		"max_tokens_to_sample", "max_tokens_to_generate", "maximum_tokens", "max_token_count", "maxTokens", "maxOutputTokens", "maxNewTokens", "maxTokenCount",
+		"num_predict", "n_predict", "request_output_len",
 	}
 	minNames = []string{
-		"min_tokens", "min_new_tokens", "min_length", "min_output_tokens", "minTokens", "minNewTokens", "minOutputTokens",
+		"min_tokens", "min_new_tokens", "min_length", "min_output_tokens", "minimum_tokens", "minTokens", "minNewTokens", "minOutputTokens",
 	}
 	choiceNames = []string{
-		"n", "best_of", "num_return_sequences", "num_beams", "beam_width", "num_generations", "num_completions",
+		"n", "best_of", "num_return_sequences", "num_beams", "beam_width", "num_generations", "num_completions", "n_cmpl",
 		"candidate_count", "candidateCount", "numResults",
 	}
 	// containerNames are objects whose members engines read as parameters.
 	containerNames = []string{
 		"extra_body", "sampling_params", "samplingParams", "sampling_parameters", "parameters", "options",
 		"generation_config", "generationConfig", "inferenceConfig", "textGenerationConfig", "model_kwargs",
-		"nvext", "agent_hints", "vllm_xargs",
+		"nvext", "agent_hints", "vllm_xargs", "debug_config",
 	}
 	// contentNames are values whose members are the caller's content or schemas,
 	// never parameters.
@@ -42,13 +42,12 @@ var (
 	// inputNames are the caller's content; where one is an object, APIs that
 	// wrap a call in it read parameters there.
 	inputNames = []string{"input", "inputs"}
+	// eosNames have the model go on to its cap.
+	eosNames = []string{"ignore_eos", "ban_eos_token"}
 )
 
-// Priority and ignoreEOS are read by name too; vLLM and SGLang know them.
-const (
-	Priority  = "priority"
-	ignoreEOS = "ignore_eos"
-)
+// Priority is read by name too; vLLM and SGLang know it.
+const Priority = "priority"
 
 // role is what a name means to engines.
 type role uint8
@@ -72,7 +71,7 @@ var roles, spellings = tables()
 func tables() (exact, plain map[string]role) {
 	exact, plain = make(map[string]role), make(map[string]role)
 	for r, names := range map[role][]string{
-		roleCap: capNames, roleMin: minNames, roleChoices: choiceNames, roleEOS: {ignoreEOS}, rolePriority: {Priority},
+		roleCap: capNames, roleMin: minNames, roleChoices: choiceNames, roleEOS: eosNames, rolePriority: {Priority},
 		roleContainer: containerNames, roleContent: contentNames,
 		roleInput: inputNames,
 	} {
