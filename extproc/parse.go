@@ -61,12 +61,12 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 		return nil, f
 	}
 	told := k.tellsPriority(model)
-	if told {
-		if bad := b.CheckTwins(body.Priority); bad != nil {
-			return nil, bodyRefusal(bad)
-		}
+	if k.effective.Body.Priority != policy.KeepPriority {
+		k.edit.cuts, bad = b.WithoutPriority()
+	} else if told {
+		bad = b.CheckTwins(body.Priority)
 	}
-	if k.edit.cuts, bad = k.withoutPriority(b); bad != nil {
+	if bad != nil {
 		return nil, bodyRefusal(bad)
 	}
 	r := k.build(model)
@@ -94,15 +94,6 @@ func (k *call) tellsPriority(model string) bool {
 		p, ok := k.effective.Pool(name)
 		return ok && p.Priority == policy.VLLMPriority
 	})
-}
-
-// withoutPriority takes the caller's own priority out, where the policy does
-// not keep it.
-func (k *call) withoutPriority(b *body.Body) ([]body.Edit, *body.Error) {
-	if k.effective.Body.Priority == policy.KeepPriority {
-		return nil, nil
-	}
-	return b.WithoutPriority()
 }
 
 // rewritten is the body as it goes to a pool; nil = unchanged. A pool that
