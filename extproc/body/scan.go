@@ -14,7 +14,8 @@ type scanner struct {
 	mode  mode
 	// checked: the document was read before; names are known to be unique.
 	checked bool
-	names   [][]byte // names of the open objects, innermost last
+	names   [][]byte            // names of the open objects, innermost last
+	spare   map[string]struct{} // of an object that was read; empty
 	b       *Body
 	err     *Error
 }
@@ -83,6 +84,10 @@ func (s *scanner) close(m *members) {
 	s.pos++
 	s.depth--
 	s.names = s.names[:m.base]
+	if m.seen != nil && len(m.seen) <= 4*linear {
+		clear(m.seen)
+		s.spare = m.seen
+	}
 }
 
 // deep refuses too much nesting; it is asked before the first member.
@@ -164,7 +169,9 @@ func (s *scanner) unique(m *members, name []byte) bool {
 		}
 	default:
 		if m.seen == nil {
-			m.seen = make(map[string]struct{}, 4*linear)
+			if m.seen, s.spare = s.spare, nil; m.seen == nil {
+				m.seen = make(map[string]struct{}, 4*linear)
+			}
 			for _, n := range names {
 				m.seen[string(n)] = struct{}{}
 			}

@@ -77,3 +77,21 @@ func TestManyPriorities(t *testing.T) {
 		t.Errorf("%d taken out, %v; want a 400", len(cuts), err)
 	}
 }
+
+// What is kept while a body is read is of the size of one object, however many
+// there are.
+func TestManyObjectsTakeLittleMemory(t *testing.T) {
+	members := `"a":0,"b":0,"c":0,"d":0,"e":0,"f":0,"g":0,"h":0,"i":0,"j":0,"k":0,"l":0,"m":0,"o":0,"p":0,"q":0,"r":0,"s":0`
+	data := []byte(`{"model":"m","messages":[],"v":[` + strings.Repeat("{"+members+"},", 10_000) + `{}]}`)
+	if _, err := Parse(policy.OpenAIChat, []byte(`{"a":[{`+members+`},{`+members+`,"r":1}]}`)); err == nil || err.Code != CodeDuplicate {
+		t.Errorf("a name twice behind an object of the same names: %v", err)
+	}
+	allocs := testing.AllocsPerRun(2, func() {
+		if _, err := Parse(policy.OpenAIChat, data); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 100 {
+		t.Errorf("%d bytes of body took %v allocations", len(data), allocs)
+	}
+}
