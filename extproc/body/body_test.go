@@ -281,3 +281,14 @@ func TestPromptAnywhere(t *testing.T) {
 		t.Errorf("roles and types count: %d bytes", b.PromptBytes)
 	}
 }
+
+// What is no text is not taken for text, whatever the engine calls it: its bytes
+// tell nothing of its tokens.
+func TestPartsThatAreNoText(t *testing.T) {
+	for _, name := range mediaParts {
+		b := mustParse(t, policy.OpenAIChat, `{"model":"m","messages":[{"content":[{"type":"`+name+`","`+name+`":{"data":"`+strings.Repeat("QUJD", 500)+`"}},{"type":"text","text":"hi"}]}]}`)
+		if b.Media != 1 || b.PromptBytes > 40 {
+			t.Errorf("%s: %d parts that are not text, %d bytes of text", name, b.Media, b.PromptBytes)
+		}
+	}
+}

@@ -157,6 +157,7 @@ func TestWork(t *testing.T) {
 		{compl, `"input":["x"],"prompt":["a","b","c"],"max_tokens":5`, 3, 3, 15, 0},
 		{embed, `"input":["a","b","c"],"prompt_embeds":"QQ=="`, 4, 4, 0, 0},
 		{embed, `"input":["a","b","c"],"prompt":["x"]`, 3, 3, 0, 0},
+		{embed, `"content":["a","b","c"]`, 3, 3, 0, 0},
 		{chat, `"min_tokens":20`, 1, 1, 0, 20},
 		{compl, `"prompt":["a","b","c"],"n":2,"best_of":4,"max_tokens":5`, 3, 12, 60, 0},
 		{compl, `"prompt":[[1,2],[3]],"n":2`, 2, 4, 0, 0},

@@ -1,6 +1,9 @@
 package body
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // messages reads a chat's messages. Content is a string, null, or a list of
 // parts; parts other than text are counted as media, not by their length.
@@ -68,14 +71,20 @@ func (s *scanner) content(i int) bool {
 	return s.err == nil
 }
 
+// mediaParts are the members of a part that hold what is not text.
+var mediaParts = []string{
+	"image_url", "input_image", "image", "image_pil", "image_embeds", "video_url", "video", "audio_url", "input_audio",
+	"audio", "audio_embeds", "file",
+}
+
 // part reads one part of a message's content.
 func (s *scanner) part() bool {
 	m := s.open()
 	for name, ok := s.next(&m); ok; name, ok = s.next(&m) {
-		switch string(name) {
-		case "type":
+		switch {
+		case string(name) == "type":
 			ok = s.word()
-		case "image_url", "input_image", "image", "video_url", "audio_url", "input_audio", "file":
+		case slices.Contains(mediaParts, string(name)):
 			s.b.Media++
 			ok = s.value()
 		default:
