@@ -33,7 +33,7 @@ type Request struct {
 	MinOut   int64     // what the caller has the model generate at least, over all choices
 	ToTheEnd bool      // the model is to go on to its cap
 	Fixed    int64     // fixed cost in tokens (kinds JSON, Opaque, GRPC); 0 = estimate
-	Body     int64     // bytes held in Envoy while waiting
+	Body     int64     // bytes held while waiting, in Envoy and here
 	Deadline time.Time // the caller's; zero = none
 }
 

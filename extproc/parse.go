@@ -83,6 +83,7 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	}
 	if len(edits) > 0 || len(k.edit.cuts) > 0 || told {
 		k.edit.body, k.edit.edits = b, edits
+		r.Body += int64(b.Index())
 	}
 	return r, nil
 }

@@ -110,6 +110,12 @@ func (s span) none() bool { return s.hi == 0 }
 // Len is the length of the body in bytes.
 func (b *Body) Len() int { return len(b.data) }
 
+// Index is about how many bytes are kept beside the body's own while it is in
+// use: where its fields lie.
+func (b *Body) Index() int { return fieldBytes * cap(b.fields) }
+
+const fieldBytes = 40
+
 // Parse reads a body of the given kind. OpenAIChat, OpenAICompletions and
 // OpenAIEmbeddings are read field by field; any other kind is checked for
 // strict validity, and its model and stream are read where they are a string

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/weirproxy/weir/policy"
 )
@@ -51,15 +52,19 @@ func TestWorstBodies(t *testing.T) {
 
 // manyNames is a list of objects, each with as many names as one may have.
 func manyNames(member string, size int) string {
-	var one strings.Builder
+	object := "{" + manyMembers(member) + "}"
+	return `"a":[` + strings.Repeat(object+",", size/len(object)) + object + `]`
+}
+
+func manyMembers(member string) string {
+	var all strings.Builder
 	for i := range MaxMembers {
 		if i > 0 {
-			one.WriteByte(',')
+			all.WriteByte(',')
 		}
-		fmt.Fprintf(&one, member, i)
+		fmt.Fprintf(&all, member, i)
 	}
-	object := "{" + one.String() + "}"
-	return `"a":[` + strings.Repeat(object+",", size/len(object)) + object + `]`
+	return all.String()
 }
 
 // A priority in more objects than any engine reads is refused, so that what
@@ -93,5 +98,13 @@ func TestManyObjectsTakeLittleMemory(t *testing.T) {
 	})
 	if allocs > 100 {
 		t.Errorf("%d bytes of body took %v allocations", len(data), allocs)
+	}
+}
+
+// What is kept of a body of many fields beside its bytes is told.
+func TestIndex(t *testing.T) {
+	b := mustParse(t, policy.JSON, "{"+manyMembers(`"%x":0`)+"}")
+	if n := int(unsafe.Sizeof(field{})); n != fieldBytes || b.Index() < MaxMembers*n || b.Index() > 4*MaxMembers*n {
+		t.Errorf("%d bytes for %d fields of %d", b.Index(), len(b.fields), n)
 	}
 }
