@@ -1,7 +1,6 @@
 package body
 
 import (
-	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -210,4 +209,4 @@ func (f *family) reads(kind policy.Kind, name string, top bool) bool {
 	return top && name == f.field
 }
 
-func isCap(field string) bool { return slices.Contains(capNames, field) }
+func isCap(field string) bool { return roles[field] == roleCap }
