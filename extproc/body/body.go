@@ -68,14 +68,7 @@ type Body struct {
 	Media        int64 // parts that are not text: images, sounds, files
 
 	Prompts int64 // prompts in one completions or embeddings call, at least 1
-	Choices int64 // answers generated: the largest of n, best_of and their other names x Prompts, at least 1
-	// MaxOut is the caller's own output cap over all choices; 0 = none. There is
-	// one where the API's own name of it is sent; of several names, also those
-	// of other engines, it is the largest: engines differ in which they obey. A
-	// cap of 0 (allowed in completions) counts as none, because some engines
-	// read it so.
-	MaxOut int64
-	MinOut int64 // what the caller has the model generate at least, over all choices
+	Work          // as it came
 
 	caps    caps
 	data    []byte
@@ -137,8 +130,7 @@ func Parse(kind policy.Kind, data []byte) (*Body, *Error) {
 		}
 		b.Prompts += b.embeds
 	}
-	w := b.WorkAfter(nil)
-	b.Choices, b.MaxOut, b.MinOut = w.Choices, w.MaxOut, w.MinOut
+	b.Work = b.WorkAfter(nil)
 	if err := b.required(); err != nil {
 		return nil, err
 	}
@@ -206,28 +198,32 @@ func (c caps) after(edits []Edit) caps {
 
 // Work is what a body asks of its model.
 type Work struct {
-	Choices, MaxOut, MinOut int64
-
-	ToTheEnd bool // the model stops at its cap, or at the caller's stop strings
+	Choices int64 // answers generated: the largest of n, best_of and their other names x Prompts, at least 1
+	// MaxOut is the caller's own output cap over all choices; 0 = none. There is
+	// one where the API's own name of it is sent; of several names, also those
+	// of other engines, it is the largest: engines differ in which they obey. A
+	// cap of 0 (allowed in completions) counts as none, because some engines
+	// read it so.
+	MaxOut   int64
+	MinOut   int64 // what the caller has the model generate at least, over all choices
+	ToTheEnd bool  // the model stops at its cap, or at the caller's stop strings
 }
 
 // WorkAfter is what the body asks for after edits.
 func (b *Body) WorkAfter(edits []Edit) Work {
-	c := b.caps.after(edits)
-	w := Work{Choices: mul(c.each(), max(b.Prompts, 1))}
 	if b.Kind != policy.OpenAIChat && b.Kind != policy.OpenAICompletions {
 		return Work{Choices: max(b.Prompts, 1)}
 	}
+	c := b.caps.after(edits)
+	choices := mul(c.each(), max(b.Prompts, 1))
 	most := max(c.maxTokens, c.maxCompletion)
-	if most > 0 {
+	switch {
+	case c.open:
+		most = 0
+	case most > 0:
 		most = max(most, c.other)
 	}
-	if c.open {
-		most = 0
-	}
-	w.MaxOut, w.MinOut = mul(most, w.Choices), mul(c.least, w.Choices)
-	w.ToTheEnd = c.toTheEnd
-	return w
+	return Work{Choices: choices, MaxOut: mul(most, choices), MinOut: mul(c.least, choices), ToTheEnd: c.toTheEnd}
 }
 
 // required refuses bodies that lack what their API cannot do without.
