@@ -90,10 +90,7 @@ func (b *Body) checkSent(params []identity.Param, unknown policy.UnknownNames) (
 	}
 	sent = make([]bool, len(params))
 	var room [maxForm]byte
-	b.settings(true, func(s *setting) bool {
-		if unknown == policy.AllowUnknown && !s.known {
-			return true
-		}
+	b.settings(unknown == policy.RefuseUnknown, func(s *setting) bool {
 		form := plainForm(s.name, room[:0])
 		for i := range families {
 			f := &families[i]

@@ -235,7 +235,7 @@ func (b *Body) WithoutPriority() ([]Edit, *Error) {
 	var edits []Edit
 	var bad *Error
 	b.settings(false, func(s *setting) bool {
-		if !s.known || s.role != rolePriority {
+		if s.role != rolePriority {
 			return true
 		}
 		if len(edits) == MaxPriorities {
