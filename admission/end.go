@@ -64,7 +64,7 @@ type Usage struct {
 	Total      int64 // only when the split is unknown; else 0
 	Refund     bool  // nothing was delivered and nothing ran: charge nothing
 	Choices    int64 // answers that were seen; ManyChoices = so many or more
-	Capped     bool  // the upstream counted far more output than the caller's cap allows: Output is the cap
+	Capped     bool  // the upstream counted far more output than the caller's cap allows: Output is the cap, or the text delivered
 
 	Implausible bool // the upstream counted what the model cannot have used: none of it is believed
 	Unreadable  bool // the answer came in a coding or form that is not read

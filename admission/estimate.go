@@ -48,8 +48,8 @@ func NewEstimator() *Estimator {
 // Predict is the expected input and output of a request for a model whose
 // answers are capped at maxOut each (0 = the policy's cap).
 func (e *Estimator) Predict(r *Request, maxOut int64) (input, output int64) {
-	if cost, stated := statedCost(r); stated {
-		return cost, 0
+	if r.Fixed > 0 {
+		return min(r.Fixed, maxTokens), 0
 	}
 	c := &r.Policy.Estimate
 	own, model := e.find(r), e.models.find(r.Model)
@@ -77,8 +77,8 @@ func (r *Request) output(each, maxOut int64) int64 {
 		limit = float64(most) * choices
 	}
 	out := float64(each) * choices
-	if limit > 0 {
-		out = min(out, limit)
+	if r.ToTheEnd || limit > 0 && out > limit {
+		out = limit
 	}
 	return count(max(out, float64(r.leastOutput()), 0))
 }
@@ -87,8 +87,8 @@ func (r *Request) output(each, maxOut int64) int64 {
 // text at as few tokens as there can be, and the output that the caller demands.
 // Only this much can be refused for good (Q9, T7).
 func (r *Request) least() (input, output int64) {
-	if cost, stated := statedCost(r); stated {
-		return cost, 0
+	if r.Fixed > 0 {
+		return min(r.Fixed, maxTokens), 0
 	}
 	text := 0.0
 	if most := r.Policy.Estimate.FinalBytesPerToken; most > 0 {
@@ -103,17 +103,6 @@ func (r *Request) leastOutput() int64 {
 		least = min(least, r.MaxOut)
 	}
 	return min(least, maxTokens)
-}
-
-// statedCost is that of a call which is charged without a look at its body.
-func statedCost(r *Request) (cost int64, stated bool) {
-	switch {
-	case r.Fixed > 0:
-		return min(r.Fixed, maxTokens), true
-	case r.Prompt <= 0 && r.exact() == 0 && r.API != nil && r.API.Cost > 0:
-		return min(r.API.Cost, maxTokens), true
-	}
-	return 0, false
 }
 
 // exact is the part of the input that is no text.

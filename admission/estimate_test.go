@@ -18,10 +18,15 @@ func TestPredictCold(t *testing.T) {
 		{"by the cold ratio, capped by the caller", func(*Request) {}, 100, 100},
 		{"caller without a cap", func(r *Request) { r.MaxOut = 0 }, 100, 512},
 		{"caller with a wide cap", func(r *Request) { r.MaxOut = 100000 }, 100, 512},
+		{"to the cap", func(r *Request) { r.ToTheEnd = true }, 100, 100},
+		{"to the cap, of each choice", func(r *Request) { r.ToTheEnd, r.MaxOut, r.Choices = true, 90000, 3 }, 100, 90000},
+		{"to the policy's cap", func(r *Request) { r.ToTheEnd, r.MaxOut, r.Choices = true, 0, 3 }, 100, 3 * 4096},
 		{"rounded up", func(r *Request) { r.Prompt = 401 }, 101, 100},
 		{"one byte", func(r *Request) { r.Prompt = 1 }, 1, 100},
 		{"fixed cost", func(r *Request) { r.Fixed = 1000 }, 1000, 0},
-		{"unknown prompt: the API's cost", func(r *Request) { r.Prompt, r.API = 0, &policy.API{Cost: 700} }, 700, 0},
+		{"no prompt, many choices", func(r *Request) {
+			r.Prompt, r.MaxOut, r.Choices, r.API = 0, 0, 9, &policy.API{Kind: policy.OpenAICompletions, Cost: 700}
+		}, 1, 9 * 512},
 		{"embeddings have no output", func(r *Request) { r.API = &policy.API{Kind: policy.OpenAIEmbeddings} }, 100, 0},
 	} {
 		r := ask(e, "a", "t", policy.Standard)

@@ -116,7 +116,7 @@ func (s *shard) unlink(f *flow) {
 
 // Learn takes the counts of one whole answer.
 func (e *Estimator) Learn(r *Request, u *Usage) {
-	if _, stated := statedCost(r); stated || !u.Known {
+	if r.Fixed > 0 || !u.Known {
 		return
 	}
 	c, key := &r.Policy.Estimate, keyOf(r)

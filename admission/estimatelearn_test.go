@@ -283,3 +283,48 @@ func more(v int64) int64 {
 	}
 	return max(v*2, v+1)
 }
+
+// A tenant that taught short answers with all its might reserves too little for
+// its own long ones until a twentieth of what is kept are long: some hundred
+// answers, each charged at its end.
+func TestOwnShortAnswersAreOutgrown(t *testing.T) {
+	e := effective(t, house(1))
+	for _, before := range []int{20, 2000, 50_000} {
+		x := NewEstimator()
+		r := askOf(e, "a", 400)
+		teach(x, r, before, 100, 1)
+		n := 0
+		for out := int64(0); out < 4000 && n < 1000; n++ {
+			teach(x, r, 1, 100, 4000)
+			_, out = x.Predict(r, 0)
+		}
+		if n > 110 {
+			t.Errorf("after %d short answers, %d long ones until one is reserved", before, n)
+		}
+		t.Logf("after %d short answers: %d long ones", before, n)
+	}
+}
+
+// Requests of any size predict and teach without a panic, and nothing
+// overflows or is below nothing.
+func FuzzEstimator(f *testing.F) {
+	f.Add(int64(400), int64(1), int64(1), int64(0), int64(0), int64(100), int64(500), false)
+	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), true)
+	f.Add(int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), int64(-1), true)
+	e := effective(f, house(1))
+	f.Fuzz(func(t *testing.T, prompt, prompts, choices, maxOut, minOut, in, out int64, end bool) {
+		x := NewEstimator()
+		r := askOf(e, "a", prompt)
+		r.Prompts, r.Choices, r.MaxOut, r.MinOut, r.Tokens, r.Media, r.ToTheEnd = prompts, choices, maxOut, minOut, prompt, 0, end
+		for range 2 * warm {
+			x.Learn(r, &Usage{Known: true, InputKnown: true, Input: in, Output: out, Choices: ManyChoices})
+		}
+		for _, r := range []*Request{r, askOf(e, "a", 400)} {
+			input, output := x.Predict(r, maxOut)
+			least, leastOut := r.least()
+			if input < 0 || output < 0 || input > maxTokens || output > maxTokens || least < 0 || leastOut < 0 || least+leastOut < 0 || output < leastOut {
+				t.Fatalf("%+v: %d in, %d out; at least %d, %d", r, input, output, least, leastOut)
+			}
+		}
+	})
+}

@@ -24,15 +24,16 @@ type Request struct {
 	Attempt  int    // how many tries the caller says came before this one; a claim, believed only among the tenant's own
 	Session  string // the session it belongs to, by the caller's word; "" = none
 	GRPC     bool
-	Prompt   int64     // bytes of prompt text (0, with Tokens and Media = unknown where API.Cost is stated)
+	Prompt   int64     // bytes of prompt text
 	Tokens   int64     // of the prompt, given as ids
 	Media    int64     // parts of the prompt that are not text
 	Prompts  int64     // in this one request; 0 = 1
 	Choices  int64     // answers to all prompts together; 0 = 1
 	MaxOut   int64     // the caller's own output cap over all choices; 0 = none
 	MinOut   int64     // what the caller has the model generate at least, over all choices
+	ToTheEnd bool      // the model is to go on to its cap
 	Fixed    int64     // fixed cost in tokens (kinds JSON, Opaque, GRPC); 0 = estimate
-	Body     int64     // bytes held in Envoy while waiting
+	Body     int64     // bytes held while waiting, in Envoy and here
 	Timed    bool      // it was received whole, and weir sees its answer begin: the pool's firstByte holds
 	Deadline time.Time // the caller's; zero = none
 }

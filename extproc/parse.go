@@ -61,18 +61,18 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 		return nil, f
 	}
 	told := k.tellsPriority(model)
-	if told {
-		if bad := b.CheckTwins(body.Priority); bad != nil {
-			return nil, bodyRefusal(bad)
-		}
+	if k.effective.Body.Priority != policy.KeepPriority {
+		k.edit.cuts, bad = b.WithoutPriority()
+	} else if told {
+		bad = b.CheckTwins(body.Priority)
 	}
-	if k.edit.cuts, bad = k.withoutPriority(b); bad != nil {
+	if bad != nil {
 		return nil, bodyRefusal(bad)
 	}
 	r := k.build(model)
 	work := b.WorkAfter(edits)
 	r.Stream, r.Prompt, r.Tokens, r.Media = b.Stream, b.PromptBytes, b.PromptTokens, b.Media
-	r.Prompts, r.Choices, r.MaxOut, r.MinOut = b.Prompts, work.Choices, work.MaxOut, work.MinOut
+	r.Prompts, r.Choices, r.MaxOut, r.MinOut, r.ToTheEnd = b.Prompts, work.Choices, work.MaxOut, work.MinOut, work.ToTheEnd
 	r.Body = int64(len(m.body))
 	if k.kind == policy.JSON {
 		r.Fixed = k.api.Cost
@@ -82,6 +82,7 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 	}
 	if len(edits) > 0 || len(k.edit.cuts) > 0 || told {
 		k.edit.body, k.edit.edits = b, edits
+		r.Body += int64(b.Index())
 	}
 	return r, nil
 }
@@ -93,15 +94,6 @@ func (k *call) tellsPriority(model string) bool {
 		p, ok := k.effective.Pool(name)
 		return ok && p.Priority == policy.VLLMPriority
 	})
-}
-
-// withoutPriority takes the caller's own priority out, where the policy does
-// not keep it.
-func (k *call) withoutPriority(b *body.Body) ([]body.Edit, *body.Error) {
-	if k.effective.Body.Priority == policy.KeepPriority {
-		return nil, nil
-	}
-	return b.WithoutPriority()
 }
 
 // rewritten is the body as it goes to a pool; nil = unchanged. A pool that

@@ -26,6 +26,7 @@
 package body
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/weirproxy/weir/policy"
@@ -38,6 +39,8 @@ const (
 	MaxName    = 256       // bytes of a model's name
 	MaxCap     = 1<<31 - 1 // largest output cap
 	MaxChoices = 1024      // largest n and best_of
+
+	MaxPriorities = 64 // objects that hold a priority to be taken out
 )
 
 // UsageAsk says what the caller wrote in stream_options.include_usage.
@@ -65,14 +68,7 @@ type Body struct {
 	Media        int64 // parts that are not text: images, sounds, files
 
 	Prompts int64 // prompts in one completions or embeddings call, at least 1
-	Choices int64 // answers generated: the largest of n, best_of and their other names x Prompts, at least 1
-	// MaxOut is the caller's own output cap over all choices; 0 = none. There is
-	// one where the API's own name of it is sent; of several names, also those
-	// of other engines, it is the largest: engines differ in which they obey. A
-	// cap of 0 (allowed in completions) counts as none, because some engines
-	// read it so.
-	MaxOut int64
-	MinOut int64 // what the caller has the model generate at least, over all choices
+	Work          // as it came
 
 	caps    caps
 	data    []byte
@@ -93,6 +89,12 @@ type field struct {
 	val  span
 }
 
+// isKnown reports whether the scanner reads the field itself.
+func (f *field) isKnown() bool {
+	r := roles[string(f.name)]
+	return r != roleInput && slices.Contains(known[:], string(f.name))
+}
+
 // span is a range of bytes of the body; empty when there is none.
 type span struct{ lo, hi int }
 
@@ -100,6 +102,12 @@ func (s span) none() bool { return s.hi == 0 }
 
 // Len is the length of the body in bytes.
 func (b *Body) Len() int { return len(b.data) }
+
+// Index is about how many bytes are kept beside the body's own while it is in
+// use: where its fields lie.
+func (b *Body) Index() int { return fieldBytes * cap(b.fields) }
+
+const fieldBytes = 40
 
 // Parse reads a body of the given kind. OpenAIChat, OpenAICompletions and
 // OpenAIEmbeddings are read field by field; any other kind is checked for
@@ -117,13 +125,12 @@ func Parse(kind policy.Kind, data []byte) (*Body, *Error) {
 		return nil, err
 	}
 	if b.embeds > 0 {
-		if b.lookup("prompt").none() {
+		if b.Prompts == 1 && b.lookup("prompt").none() {
 			b.Prompts = 0
 		}
 		b.Prompts += b.embeds
 	}
-	w := b.WorkAfter(nil)
-	b.Choices, b.MaxOut, b.MinOut = w.Choices, w.MaxOut, w.MinOut
+	b.Work = b.WorkAfter(nil)
 	if err := b.required(); err != nil {
 		return nil, err
 	}
@@ -160,48 +167,63 @@ func (c *caps) widestName() string {
 func (c caps) after(edits []Edit) caps {
 	for i := range edits {
 		e := &edits[i]
-		v, err := strconv.ParseInt(e.json, 10, 64)
-		if err != nil || e.sub != "" {
+		if e.sub != "" || !e.cut.none() {
 			continue
 		}
-		switch e.field {
-		case "max_tokens":
+		r := roles[e.field]
+		if r == roleEOS {
+			c.toTheEnd = c.toTheEnd || e.json != "false"
+		}
+		v, err := strconv.ParseInt(e.json, 10, 64)
+		switch {
+		case err != nil:
+		case e.field == "max_tokens":
 			c.maxTokens = v
-		case "max_completion_tokens":
+		case e.field == "max_completion_tokens":
 			c.maxCompletion = v
-		case "n":
+		case e.field == "n":
 			c.n = v
-		case "best_of":
+		case e.field == "best_of":
 			c.bestOf = v
-		case "min_tokens":
+		case r == roleCap:
+			c.other = max(c.other, v)
+		case r == roleMin:
 			c.least = max(c.least, v)
+		case r == roleChoices && v > c.width:
+			c.width, c.widest = v, e.field
 		}
 	}
 	return c
 }
 
 // Work is what a body asks of its model.
-type Work struct{ Choices, MaxOut, MinOut int64 }
+type Work struct {
+	Choices int64 // answers generated: the largest of n, best_of and their other names x Prompts, at least 1
+	// MaxOut is the caller's own output cap over all choices; 0 = none. There is
+	// one where the API's own name of it is sent; of several names, also those
+	// of other engines, it is the largest: engines differ in which they obey. A
+	// cap of 0 (allowed in completions) counts as none, because some engines
+	// read it so.
+	MaxOut   int64
+	MinOut   int64 // what the caller has the model generate at least, over all choices
+	ToTheEnd bool  // the model stops at its cap, or at the caller's stop strings
+}
 
 // WorkAfter is what the body asks for after edits.
 func (b *Body) WorkAfter(edits []Edit) Work {
-	c := b.caps.after(edits)
-	w := Work{Choices: mul(c.each(), max(b.Prompts, 1))}
 	if b.Kind != policy.OpenAIChat && b.Kind != policy.OpenAICompletions {
 		return Work{Choices: max(b.Prompts, 1)}
 	}
+	c := b.caps.after(edits)
+	choices := mul(c.each(), max(b.Prompts, 1))
 	most := max(c.maxTokens, c.maxCompletion)
-	if most > 0 {
+	switch {
+	case c.open:
+		most = 0
+	case most > 0:
 		most = max(most, c.other)
 	}
-	if c.open {
-		most = 0
-	}
-	w.MaxOut, w.MinOut = mul(most, w.Choices), mul(c.least, w.Choices)
-	if c.toTheEnd {
-		w.MinOut = max(w.MinOut, w.MaxOut)
-	}
-	return w
+	return Work{Choices: choices, MaxOut: mul(most, choices), MinOut: mul(c.least, choices), ToTheEnd: c.toTheEnd}
 }
 
 // required refuses bodies that lack what their API cannot do without.

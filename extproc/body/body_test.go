@@ -44,8 +44,8 @@ func TestParseFixtures(t *testing.T) {
 		{"chat_stream_include_usage.json", chat, facts{model: seven, stream: true, usage: UsageAsked, bytes: 14, choices: 1, maxOut: 32}},
 		{"chat_stream_include_usage_false.json", chat, facts{model: seven, stream: true, usage: UsageDeclined, bytes: 14, choices: 1, maxOut: 32}},
 		{"chat_stream_no_options.json", chat, facts{model: seven, stream: true, bytes: 14, choices: 1, maxOut: 32}},
-		// the question and the names and strings of the tool's schema
-		{"chat_tools.json", chat, facts{model: seventy, stream: true, usage: UsageAsked, bytes: 42 + 121, choices: 1, maxOut: 128}},
+		// the question, and the tool's schema: names, strings, and one for each member
+		{"chat_tools.json", chat, facts{model: seventy, stream: true, usage: UsageAsked, bytes: 42 + 121 + 12, choices: 1, maxOut: 128}},
 		{"chat_stream_vllm_continuous.json", chat, facts{model: seven, stream: true, usage: UsageAsked, bytes: 14, choices: 1, maxOut: 32}},
 		{"completions_best_of.json", compl, facts{model: base, bytes: 19 + 19, choices: 8, maxOut: 128}},
 		{"completions_token_prompt.json", compl, facts{model: base, tokens: 5, choices: 1, maxOut: 16}},
@@ -251,6 +251,44 @@ func TestCheckHeaders(t *testing.T) {
 		err := CheckHeaders(tt.contentType, tt.encoding)
 		if (err == nil) != (tt.code == "") || err != nil && (err.Code != tt.code || err.Status != 415) {
 			t.Errorf("CheckHeaders(%q, %q) = %v, want %q", tt.contentType, tt.encoding, err, tt.code)
+		}
+	}
+}
+
+// Whatever becomes part of a prompt counts, in whichever place it stands.
+func TestPromptAnywhere(t *testing.T) {
+	long := strings.Repeat("word ", 200)
+	numbers := strings.Repeat("12345,", 199) + "12345"
+	for _, rest := range []string{
+		`"messages":[{"role":"` + long + `","content":"c"}]`,
+		`"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":{"` + long + `":1}}}]}]`,
+		`"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":{"a":[` + numbers + `]}}}]}]`,
+		`"messages":[{"content":[{"type":"` + long + `","text":"c"}]}]`,
+		`"messages":[],"tools":[{"enum":[` + numbers + `]}]`,
+		`"messages":[],"tools":[{"enum":[` + strings.Repeat("[],{},", 499) + `[]]}]`,
+		`"messages":[],"tools":[{"enum":[` + strings.Repeat("true,null,", 199) + `[]]}]`,
+		`"messages":[],"chat_template":"` + long + `"`,
+		`"messages":[],"chat_template_kwargs":{"a":["` + long + `"]}`,
+		`"messages":[],"documents":[{"` + long + `":1}]`,
+	} {
+		b := mustParse(t, policy.OpenAIChat, `{"model":"m",`+rest+`}`)
+		if b.PromptBytes < 900 || b.PromptBytes > 2000 {
+			t.Errorf("%.80s: %d bytes of prompt", rest, b.PromptBytes)
+		}
+	}
+	b := mustParse(t, policy.OpenAIChat, `{"model":"m","messages":[{"role":"assistant","content":"c"},{"role":"developer","content":[{"type":"text","text":"d"}]}]}`)
+	if b.PromptBytes != 2 {
+		t.Errorf("roles and types count: %d bytes", b.PromptBytes)
+	}
+}
+
+// What is no text is not taken for text, whatever the engine calls it: its bytes
+// tell nothing of its tokens.
+func TestPartsThatAreNoText(t *testing.T) {
+	for _, name := range mediaParts {
+		b := mustParse(t, policy.OpenAIChat, `{"model":"m","messages":[{"content":[{"type":"`+name+`","`+name+`":{"data":"`+strings.Repeat("QUJD", 500)+`"}},{"type":"text","text":"hi"}]}]}`)
+		if b.Media != 1 || b.PromptBytes > 40 {
+			t.Errorf("%s: %d parts that are not text, %d bytes of text", name, b.Media, b.PromptBytes)
 		}
 	}
 }

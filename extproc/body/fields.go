@@ -113,11 +113,15 @@ func (s *scanner) field(name []byte) bool {
 		return s.messages()
 	case "prompt", "input":
 		return s.prompt(string(name))
+	case "content":
+		if s.b.Kind == policy.OpenAIEmbeddings { // another name of input for llama.cpp
+			return s.prompt("content")
+		}
 	case "prompt_embeds":
 		return s.embeds()
-	case "tools", "functions", "response_format":
+	case "tools", "functions", "response_format", "documents", "chat_template_kwargs":
 		return s.as(modeSchema)
-	case "suffix", "instructions", "system", "documents":
+	case "suffix", "instructions", "system", "chat_template":
 		return s.as(modeText)
 	}
 	return s.value()

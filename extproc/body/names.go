@@ -1,7 +1,6 @@
 package body
 
 import (
-	"slices"
 	"unicode"
 	"unicode/utf8"
 
@@ -15,37 +14,39 @@ import (
 var (
 	capNames = []string{
 		"max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "max_length", "max_gen_len",
-		"max_tokens_to_sample", "max_token_count", "maxTokens", "maxOutputTokens", "maxNewTokens", "maxTokenCount",
-		"num_predict", "n_predict",
+		"max_tokens_to_sample", "max_tokens_to_generate", "maximum_tokens", "max_token_count", "maxTokens", "maxOutputTokens", "maxNewTokens", "maxTokenCount",
+		"num_predict", "n_predict", "request_output_len",
 	}
 	minNames = []string{
-		"min_tokens", "min_new_tokens", "min_length", "min_output_tokens", "minTokens", "minNewTokens", "minOutputTokens",
+		"min_tokens", "min_new_tokens", "min_length", "min_output_tokens", "minimum_tokens", "minTokens", "minNewTokens", "minOutputTokens",
 	}
 	choiceNames = []string{
-		"n", "best_of", "num_return_sequences", "num_beams", "beam_width", "num_generations", "num_completions",
+		"n", "best_of", "num_return_sequences", "num_beams", "beam_width", "num_generations", "num_completions", "n_cmpl",
 		"candidate_count", "candidateCount", "numResults",
 	}
 	// containerNames are objects whose members engines read as parameters.
 	containerNames = []string{
 		"extra_body", "sampling_params", "samplingParams", "sampling_parameters", "parameters", "options",
 		"generation_config", "generationConfig", "inferenceConfig", "textGenerationConfig", "model_kwargs",
-		"nvext", "agent_hints", "vllm_xargs",
+		"nvext", "agent_hints", "vllm_xargs", "debug_config",
 	}
 	// contentNames are values whose members are the caller's content or schemas,
 	// never parameters.
 	contentNames = []string{
-		"messages", "prompt", "prompt_embeds", "input", "inputs", "tools", "functions", "function_call", "tool_choice",
+		"messages", "prompt", "prompt_embeds", "tools", "functions", "function_call", "tool_choice",
 		"response_format", "responseSchema", "responseJsonSchema", "json_schema", "schema", "format", "grammar",
 		"guided_json", "guided_grammar", "guided_choice", "structured_outputs", "metadata", "documents", "logit_bias",
 		"prediction", "chat_template_kwargs", "mm_processor_kwargs",
 	}
+	// inputNames are the caller's content; where one is an object, APIs that
+	// wrap a call in it read parameters there.
+	inputNames = []string{"input", "inputs"}
+	// eosNames have the model go on to its cap.
+	eosNames = []string{"ignore_eos", "ban_eos_token"}
 )
 
-// Priority and ignoreEOS are read by name too; vLLM and SGLang know them.
-const (
-	Priority  = "priority"
-	ignoreEOS = "ignore_eos"
-)
+// Priority is read by name too; vLLM and SGLang know it.
+const Priority = "priority"
 
 // role is what a name means to engines.
 type role uint8
@@ -59,6 +60,7 @@ const (
 	rolePriority
 	roleContainer
 	roleContent
+	roleInput
 )
 
 // roles gives the role of each name; spellings that of each name of a
@@ -68,8 +70,9 @@ var roles, spellings = tables()
 func tables() (exact, plain map[string]role) {
 	exact, plain = make(map[string]role), make(map[string]role)
 	for r, names := range map[role][]string{
-		roleCap: capNames, roleMin: minNames, roleChoices: choiceNames, roleEOS: {ignoreEOS}, rolePriority: {Priority},
+		roleCap: capNames, roleMin: minNames, roleChoices: choiceNames, roleEOS: eosNames, rolePriority: {Priority},
 		roleContainer: containerNames, roleContent: contentNames,
+		roleInput: inputNames,
 	} {
 		for _, name := range names {
 			exact[name] = r
@@ -90,7 +93,13 @@ const maxForm = 72
 // long for a parameter.
 func plainForm(name, to []byte) []byte {
 	for len(name) > 0 {
-		r, size := utf8.DecodeRune(name)
+		r, size := rune(name[0]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(name)
+			r = unicode.ToLower(unicode.ToUpper(r))
+		} else if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
 		name = name[size:]
 		switch r {
 		case '_', '-', '.', ' ', ':', '/':
@@ -99,7 +108,7 @@ func plainForm(name, to []byte) []byte {
 		if len(to)+utf8.UTFMax > maxForm {
 			return to[:0]
 		}
-		to = utf8.AppendRune(to, unicode.ToLower(unicode.ToUpper(r)))
+		to = utf8.AppendRune(to, r)
 	}
 	return to
 }
@@ -107,16 +116,20 @@ func plainForm(name, to []byte) []byte {
 // family is a scope's field with the names that it binds.
 type family struct {
 	field string
-	role  role // noRole: the field alone
-	alone bool // the role's other names are not bound
-	mins  bool // an upper bound on output, which holds for a demanded least too
+	form  string // the field's plain form
+	camel string // the field in camel case
+	role  role   // noRole: the field alone
+	alone bool   // the role's other names are not bound
+	mins  bool   // an upper bound on output, which holds for a demanded least too
 }
 
 // familyOf lists what a scope binds: all names of the output cap, and for an
 // upper bound those of its least; of choices for an upper bound, and for an
 // exact n.
 func familyOf(p *identity.Param) family {
-	f := family{field: p.Field, role: roles[p.Field]}
+	var form [maxForm]byte
+	f := family{field: p.Field, role: roles[p.Field], camel: camel(p.Field)}
+	f.form = string(plainForm([]byte(p.Field), form[:0]))
 	switch f.role {
 	case roleCap:
 		f.mins = p.Op != identity.AtLeast
@@ -142,23 +155,19 @@ func (f *family) binds(r role) bool {
 	return r != noRole && !f.alone && (r == f.role || f.mins && r == roleMin)
 }
 
-// spells says whether a name is bound.
-func (f *family) spells(name []byte) spelling {
-	if string(name) == f.field || f.binds(roles[string(name)]) {
+// spells says whether a name is bound: its role, and its plain form.
+func (f *family) spells(name []byte, r role, form []byte) spelling {
+	switch {
+	case string(name) == f.field || f.binds(r):
 		return member
-	}
-	var a, b [maxForm]byte
-	form := plainForm(name, a[:0])
-	if len(form) == 0 {
+	case len(form) == 0:
 		return stranger
-	}
-	if string(form) == string(plainForm([]byte(f.field), b[:0])) {
-		if string(name) == camel(f.field) {
+	case string(form) == f.form:
+		if string(name) == f.camel {
 			return member
 		}
 		return misspelt
-	}
-	if f.binds(spellings[string(form)]) {
+	case f.binds(spellings[string(form)]):
 		return misspelt
 	}
 	return stranger
@@ -200,4 +209,4 @@ func (f *family) reads(kind policy.Kind, name string, top bool) bool {
 	return top && name == f.field
 }
 
-func isCap(field string) bool { return slices.Contains(capNames, field) }
+func isCap(field string) bool { return roles[field] == roleCap }

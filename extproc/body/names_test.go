@@ -150,7 +150,14 @@ func TestWork(t *testing.T) {
 		{chat, `"max_tokens":10,"max_new_tokens":500`, 1, 1, 500, 0},
 		{chat, `"max_tokens":10,"options":{"num_predict":-1}`, 1, 1, 0, 0},
 		{chat, `"max_tokens":50,"min_tokens":20,"n":3`, 1, 3, 150, 60},
-		{chat, `"max_tokens":50,"ignore_eos":true,"n":3`, 1, 3, 150, 150},
+		{chat, `"n":5,"n_cmpl":6`, 1, 6, 0, 0},
+		{chat, `"sampling_params":[{"n":2},{"n":7}]`, 1, 7, 0, 0},
+		{chat, `"n":1e1,"max_tokens":1.0`, 1, 10, 10, 0},
+		{compl, `"prompt":["a","b","c"],"input":["x"],"max_tokens":5`, 3, 3, 15, 0},
+		{compl, `"input":["x"],"prompt":["a","b","c"],"max_tokens":5`, 3, 3, 15, 0},
+		{embed, `"input":["a","b","c"],"prompt_embeds":"QQ=="`, 4, 4, 0, 0},
+		{embed, `"input":["a","b","c"],"prompt":["x"]`, 3, 3, 0, 0},
+		{embed, `"content":["a","b","c"]`, 3, 3, 0, 0},
 		{chat, `"min_tokens":20`, 1, 1, 0, 20},
 		{compl, `"prompt":["a","b","c"],"n":2,"best_of":4,"max_tokens":5`, 3, 12, 60, 0},
 		{compl, `"prompt":[[1,2],[3]],"n":2`, 2, 4, 0, 0},
@@ -304,4 +311,74 @@ func FuzzWork(f *testing.F) {
 			t.Fatalf("%q %q: %+v became %+v", name, other, a, b)
 		}
 	})
+}
+
+// A model that does not stop before its cap is known by whatever engines take
+// for true; how long its answers are is no demand: a stop string may end them.
+func TestWorkToTheEnd(t *testing.T) {
+	for rest, want := range map[string]bool{
+		`"ignore_eos":true`: true, `"ignore_eos":1`: true, `"ignore_eos":"yes"`: true, `"ignore_eos":0`: true, `"\u0069gnore_eos":true`: true,
+		`"nvext":{"ignore_eos":true}`: true, `"debug_config":{"ignore_eos":true}`: true, `"ban_eos_token":true`: true,
+		`"ignore_eos":false`: false, `"ignore_eos":null`: false, `"metadata":{"ignore_eos":true}`: false,
+	} {
+		w := mustParse(t, policy.OpenAIChat, `{"model":"m","messages":[],`+rest+`}`).WorkAfter(nil)
+		if w.ToTheEnd != want || w.MinOut != 0 {
+			t.Errorf("%s: %+v, want to the end = %v", rest, w, want)
+		}
+	}
+}
+
+// What a scope sets counts under any name.
+func TestWorkAfterEdits(t *testing.T) {
+	b := mustParse(t, policy.OpenAIChat, `{"model":"m","messages":[],"max_tokens":10}`)
+	for scope, want := range map[string]Work{
+		"num_beams=4":        {Choices: 4, MaxOut: 40},
+		"n>=3":               {Choices: 3, MaxOut: 30},
+		"best_of=2":          {Choices: 2, MaxOut: 20},
+		"min_new_tokens>=7":  {Choices: 1, MaxOut: 10, MinOut: 7},
+		"ignore_eos=true":    {Choices: 1, MaxOut: 10, ToTheEnd: true},
+		"temperature=0.5":    {Choices: 1, MaxOut: 10},
+		"max_new_tokens<=50": {Choices: 1, MaxOut: 10},
+	} {
+		edits, err := b.CheckParams(scopes(t, scope), true, policy.RefuseUnknown)
+		if got := b.WorkAfter(edits); err != nil || got != want {
+			t.Errorf("%s: %+v %v, want %+v", scope, got, err, want)
+		}
+		// A body that says so itself asks for as much.
+		if again := mustParse(t, policy.OpenAIChat, string(b.Rewrite(edits...))); again.WorkAfter(nil) != want {
+			t.Errorf("%s: the body asks for %+v, want %+v", scope, again.WorkAfter(nil), want)
+		}
+	}
+}
+
+// APIs that wrap a call in "input", and lists of parameters, are bound where
+// unknown names are allowed, too; a list's member speaks for its part alone.
+func TestScopeInsideInput(t *testing.T) {
+	params := scopes(t, "max_tokens<=100")
+	for rest, passes := range map[string]bool{
+		`"input":{"prompt":"p","max_new_tokens":5000}`:                      false,
+		`"input":{"sampling_params":{"max_tokens":5000}}`:                   false,
+		`"inputs":{"parameters":{"max_new_tokens":5000}}`:                   false,
+		`"input":{"prompt":"p","max_tokens":100}`:                           true,
+		`"sampling_params":[{"max_new_tokens":1},{"max_new_tokens":5000}]`:  false,
+		`"max_tokens":1,"sampling_params":[[{"max_new_tokens":5000}]]`:      false,
+		`"max_tokens":1,"input":[{"content":[{"max_tokens":5000}]}]`:        true,
+		`"max_tokens":1,"sampling_params":[{"max_new_tokens":1},{"top":2}]`: true,
+	} {
+		for _, unknown := range []policy.UnknownNames{policy.RefuseUnknown, policy.AllowUnknown} {
+			b := mustParse(t, policy.JSON, `{`+rest+`}`)
+			edits, err := b.CheckParams(params, true, unknown)
+			if (err == nil) != passes || len(edits) > 0 {
+				t.Errorf("%s: %v %v, want passed = %v", rest, edits, err, passes)
+			}
+		}
+	}
+	b := mustParse(t, policy.JSON, `{"sampling_params":[{},{"max_new_tokens":1}]}`)
+	if edits, err := b.CheckParams(params, false, policy.AllowUnknown); err == nil {
+		t.Errorf("one member of a list speaks for all: %v", edits)
+	}
+	cuts, err := mustParse(t, policy.JSON, `{"input":{"priority":1,"a":2}}`).WithoutPriority()
+	if err != nil || len(cuts) != 1 {
+		t.Errorf("%d priorities inside of an input, %v", len(cuts), err)
+	}
 }

@@ -55,16 +55,19 @@ func defaultOf(field string) (string, bool) {
 //
 // Several scopes on one field all bind.
 func (b *Body) CheckParams(params []identity.Param, clamp bool, unknown policy.UnknownNames) ([]Edit, *Error) {
+	if len(params) == 0 {
+		return nil, nil
+	}
+	sent, err := b.checkSent(params, unknown)
+	if err != nil {
+		return nil, err
+	}
 	var edits []Edit
 	for i := range params {
-		p := &params[i]
-		sent, err := b.checkSent(p, unknown)
-		if err != nil {
-			return nil, err
-		}
-		if sent {
+		if sent[i] {
 			continue
 		}
+		p := &params[i]
 		e, err := b.checkUnsent(p, clamp)
 		if err != nil {
 			return nil, err
@@ -78,32 +81,48 @@ func (b *Body) CheckParams(params []identity.Param, clamp bool, unknown policy.U
 	return edits, nil
 }
 
-// checkSent checks every field that the scope binds and that was sent; sent
-// says whether there is one that the API reads.
-func (b *Body) checkSent(p *identity.Param, unknown policy.UnknownNames) (sent bool, err *Error) {
-	f := familyOf(p)
-	b.settings(true, func(s *setting) bool {
-		if unknown == policy.AllowUnknown && !s.known {
-			return true
-		}
-		switch f.spells(s.name) {
-		case member:
-			if raw := b.data[s.val.lo:s.val.hi]; string(raw) == "null" {
-				return true
-			} else if !f.complies(p, string(s.name), raw) {
-				err = forbidden(s.field(), fmt.Sprintf("is %s; your key allows %s", shortValue(raw), bound(p)))
+// checkSent checks every field that a scope binds and that was sent; sent says
+// of which scopes there is one that the API reads.
+func (b *Body) checkSent(params []identity.Param, unknown policy.UnknownNames) (sent []bool, err *Error) {
+	families := make([]family, len(params))
+	for i := range params {
+		families[i] = familyOf(&params[i])
+	}
+	sent = make([]bool, len(params))
+	var room [maxForm]byte
+	b.settings(unknown == policy.RefuseUnknown, func(s *setting) bool {
+		form := plainForm(s.name, room[:0])
+		for i := range families {
+			f := &families[i]
+			switch f.spells(s.name, s.role, form) {
+			case member:
+				if string(b.data[s.val.lo:s.val.hi]) == "null" {
+					continue
+				}
+				err = b.checkMember(s, f, &params[i])
+				sent[i] = sent[i] || s.known && !s.listed && f.reads(b.Kind, string(s.name), s.top())
+			case misspelt:
+				if s.top() && twins(s.name, f.field) {
+					err = twinError(s.name, f.field)
+				} else if unknown == policy.RefuseUnknown {
+					err = forbidden(s.field(), fmt.Sprintf("is no known name of %q, of which your key allows %s", f.field, bound(&params[i])))
+				}
 			}
-			sent = sent || s.known && f.reads(b.Kind, string(s.name), s.top())
-		case misspelt:
-			if s.top() && twins(s.name, f.field) {
-				err = twinError(s.name, f.field)
-			} else if unknown == policy.RefuseUnknown {
-				err = forbidden(s.field(), fmt.Sprintf("is no known name of %q, of which your key allows %s", f.field, bound(p)))
+			if err != nil {
+				return false
 			}
 		}
-		return err == nil
+		return true
 	})
 	return sent, err
+}
+
+func (b *Body) checkMember(s *setting, f *family, p *identity.Param) *Error {
+	raw := b.data[s.val.lo:s.val.hi]
+	if f.complies(p, string(s.name), raw) {
+		return nil
+	}
+	return forbidden(s.field(), fmt.Sprintf("is %s; your key allows %s", shortValue(raw), bound(p)))
 }
 
 // complies holds a value of the family against its scope. A demanded least is

@@ -1,6 +1,9 @@
 package body
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // messages reads a chat's messages. Content is a string, null, or a list of
 // parts; parts other than text are counted as media, not by their length.
@@ -27,9 +30,13 @@ func (s *scanner) message(i int) bool {
 		case "content":
 			ok = s.content(i)
 		case "role":
-			ok = s.value()
-		default:
-			ok = s.as(modeText)
+			ok = s.word()
+		default: // arguments of tools are rendered like schemas
+			if c := s.peek(); c == '{' || c == '[' {
+				ok = s.as(modeSchema)
+			} else {
+				ok = s.as(modeText)
+			}
 		}
 		if !ok {
 			return false
@@ -64,14 +71,20 @@ func (s *scanner) content(i int) bool {
 	return s.err == nil
 }
 
+// mediaParts are the members of a part that hold what is not text.
+var mediaParts = []string{
+	"image_url", "input_image", "image", "image_pil", "image_embeds", "video_url", "video", "audio_url", "input_audio",
+	"audio", "audio_embeds", "file",
+}
+
 // part reads one part of a message's content.
 func (s *scanner) part() bool {
 	m := s.open()
 	for name, ok := s.next(&m); ok; name, ok = s.next(&m) {
-		switch string(name) {
-		case "type":
-			ok = s.value()
-		case "image_url", "input_image", "image", "video_url", "audio_url", "input_audio", "file":
+		switch {
+		case string(name) == "type":
+			ok = s.word()
+		case slices.Contains(mediaParts, string(name)):
 			s.b.Media++
 			ok = s.value()
 		default:
@@ -83,6 +96,19 @@ func (s *scanner) part() bool {
 	}
 	return s.err == nil
 }
+
+// word reads a value that is one of a few short words; any other is text, as
+// templates may take it into the prompt.
+func (s *scanner) word() bool {
+	before := s.b.PromptBytes
+	ok := s.as(modeSchema)
+	if s.b.PromptBytes-before <= maxWord {
+		s.b.PromptBytes = before
+	}
+	return ok
+}
+
+const maxWord = 16
 
 // prompt reads the four shapes of a prompt or an embeddings input: a string,
 // an array of strings, an array of token ids, an array of arrays of them.
@@ -120,8 +146,8 @@ func (s *scanner) prompt(field string) bool {
 		}
 		count++
 	}
-	if count > 0 && first != '0' {
-		s.b.Prompts = count
+	if first != '0' {
+		s.b.Prompts = max(s.b.Prompts, count)
 	}
 	return s.err == nil
 }

@@ -94,7 +94,7 @@ func (b *Body) Rewrite(edits ...Edit) []byte {
 	fields, options := left > 0, b.optAny
 	size := len(b.data)
 	for i, e := range edits {
-		if slices.ContainsFunc(edits[i+1:], func(l Edit) bool { return l.field == e.field && l.sub == e.sub && l.cut == e.cut }) {
+		if e.cut.none() && slices.ContainsFunc(edits[i+1:], func(l Edit) bool { return l.field == e.field && l.sub == e.sub && l.cut.none() }) {
 			continue
 		}
 		sp, isNew := b.splice(e)

@@ -12,9 +12,12 @@ type scanner struct {
 	pos   int
 	depth int
 	mode  mode
-	names [][]byte // names of the open objects, innermost last
-	b     *Body
-	err   *Error
+	// checked: the document was read before; names are known to be unique.
+	checked bool
+	names   [][]byte            // names of the open objects, innermost last
+	spare   map[string]struct{} // of an object that was read; empty
+	b       *Body
+	err     *Error
 }
 
 // mode says what of the values being read counts as prompt text.
@@ -81,6 +84,10 @@ func (s *scanner) close(m *members) {
 	s.pos++
 	s.depth--
 	s.names = s.names[:m.base]
+	if m.seen != nil && len(m.seen) <= 4*linear {
+		clear(m.seen)
+		s.spare = m.seen
+	}
 }
 
 // deep refuses too much nesting; it is asked before the first member.
@@ -107,10 +114,11 @@ func (s *scanner) next(m *members) (name []byte, ok bool) {
 		c = s.peek()
 	}
 	m.more = true
+	s.count(1)
 	if c != '"' {
 		return nil, s.unexpected("a name in quotes")
 	}
-	if name, ok = s.name(); !ok || !s.unique(m, name) {
+	if name, ok = s.name(); !ok || !s.checked && !s.unique(m, name) {
 		return nil, false
 	}
 	if s.peek() != ':' {
@@ -136,7 +144,15 @@ func (s *scanner) elem(m *members) bool {
 		s.pos++
 	}
 	m.more = true
+	s.count(1)
 	return true
+}
+
+// count takes bytes that are no strings for text of a prompt where they are.
+func (s *scanner) count(n int) {
+	if s.mode == modeSchema {
+		s.b.PromptBytes += int64(n)
+	}
 }
 
 // unique refuses a name that the object has already.
@@ -153,7 +169,9 @@ func (s *scanner) unique(m *members, name []byte) bool {
 		}
 	default:
 		if m.seen == nil {
-			m.seen = make(map[string]struct{}, 4*linear)
+			if m.seen, s.spare = s.spare, nil; m.seen == nil {
+				m.seen = make(map[string]struct{}, 4*linear)
+			}
 			for _, n := range names {
 				m.seen[string(n)] = struct{}{}
 			}
@@ -232,6 +250,7 @@ func (s *scanner) literal(word string) bool {
 		return s.unexpected("true, false or null")
 	}
 	s.pos += len(word)
+	s.count(len(word))
 	return true
 }
 
@@ -267,6 +286,7 @@ func (s *scanner) number() bool {
 			return s.unexpected("a digit")
 		}
 	}
+	s.count(i - s.pos)
 	s.pos = i
 	return true
 }

@@ -8,15 +8,18 @@ import (
 )
 
 // setting is a member that may be a parameter: at the top of the body, or in
-// an object that is not content.
+// an object that is not content. It is valid during its visit alone.
 type setting struct {
 	name []byte
+	role role
 	val  span
 	cut  span // what to take out, with one comma
-	path []string
+	path [][]byte
 	// known says that engines read parameters here: at the top, or in objects
-	// of containerNames inside of one another.
+	// of containerNames inside of one another, or in lists of those.
 	known bool
+	// listed says that it is one of a list's: it speaks for a part of the call.
+	listed bool
 }
 
 func (s *setting) top() bool { return len(s.path) == 0 }
@@ -25,94 +28,116 @@ func (s *setting) top() bool { return len(s.path) == 0 }
 func (s *setting) field() string {
 	out := ""
 	for _, p := range s.path {
-		out += cut([]byte(p), 64) + "."
+		out += cut(p, 64) + "."
 	}
 	return out + cut(s.name, 64)
 }
 
 // settings visits the parameters of a body that was parsed; all visits those
 // in objects where no engine is known to look, too. It ends when visit says so.
+// What a member holds inside of an object comes before the member: each byte is
+// read once, however deep it lies.
 func (b *Body) settings(all bool, visit func(*setting) bool) {
-	w := walk{data: b.data, all: all, visit: visit}
+	w := walk{s: scanner{data: b.data, checked: true}, all: all, visit: visit}
+	before := b.head
 	for i := range b.fields {
 		f := &b.fields[i]
-		before := span{b.head, b.head}
-		if i > 0 {
-			before = b.fields[i-1].val
-		}
-		s := setting{name: f.name, val: f.val, known: true, cut: b.cutOf(before.hi, i == 0, f.val)}
-		if !visit(&s) || !w.inside(&s) {
+		w.s.pos = f.val.lo
+		w.at = setting{name: f.name, role: roles[string(f.name)], val: f.val, known: true, cut: cutOf(b.data, before, i == 0, f.val)}
+		enters := w.enters(b.data[f.val.lo], w.at.role)
+		if !visit(&w.at) || enters && !w.inside(f.name, w.at.role, true) {
 			return
 		}
+		before = f.val.hi
 	}
 }
 
 // cutOf is the span of a member that begins behind before: with the comma in
 // front of it, or, of the first one, with the one behind it.
-func (b *Body) cutOf(before int, first bool, val span) span {
-	if !first {
-		return span{before, val.hi}
-	}
-	s := scanner{data: b.data, pos: val.hi}
-	if s.peek() == ',' {
-		return span{before, s.pos + 1}
+func cutOf(data []byte, before int, first bool, val span) span {
+	if first {
+		s := scanner{data: data, pos: val.hi}
+		if s.peek() == ',' {
+			return span{before, s.pos + 1}
+		}
 	}
 	return span{before, val.hi}
 }
 
 // walk visits the members of objects inside of a body.
 type walk struct {
-	data  []byte
+	s     scanner
 	all   bool
 	visit func(*setting) bool
-	path  []string
+	path  [][]byte
+	lists int // that are open
+	at    setting
 }
 
-// inside visits what a setting holds; false = visit wants no more.
-func (w *walk) inside(s *setting) bool {
-	c := w.data[s.val.lo]
-	r := roles[string(s.name)]
-	if c != '{' && c != '[' || r == roleContent || !w.all && (c != '{' || r != roleContainer) {
-		return true
+// enters reports whether a value that begins with c may hold parameters.
+func (w *walk) enters(c byte, r role) bool {
+	switch r {
+	case roleContent:
+		return false
+	case roleInput:
+		return c == '{'
+	case roleContainer:
+		return c == '{' || c == '['
 	}
-	w.path = append(w.path, string(s.name))
-	in := scanner{data: w.data, pos: s.val.lo}
-	more := w.value(&in, s.known && c == '{' && r == roleContainer)
+	return w.all && (c == '{' || c == '[')
+}
+
+// inside visits what the member of a name holds, which begins at the scanner's
+// position; false = visit wants no more.
+func (w *walk) inside(name []byte, r role, known bool) bool {
+	w.path = append(w.path, name)
+	ok := w.value(known && (r == roleContainer || r == roleInput))
 	w.path = w.path[:len(w.path)-1]
-	return more
+	return ok
 }
 
 // value visits the members of the object, or of the array's objects, at the
 // scanner's position.
-func (w *walk) value(s *scanner, known bool) bool {
-	switch s.peek() {
+func (w *walk) value(known bool) bool {
+	switch w.s.peek() {
 	case '{':
-		return w.object(s, known)
+		return w.object(known)
 	case '[':
-		m := s.open()
-		for s.elem(&m) {
-			if !w.value(s, false) {
+		w.lists++
+		m := w.s.open()
+		for w.s.elem(&m) {
+			if !w.value(known) {
 				return false
 			}
 		}
+		w.lists--
 		return true
 	}
-	return s.value()
+	return w.s.value()
 }
 
-func (w *walk) object(s *scanner, known bool) bool {
+func (w *walk) object(known bool) bool {
+	s := &w.s
 	m := s.open()
 	before, first := s.pos, true
-	b := Body{data: w.data}
 	for name, ok := s.next(&m); ok; name, ok = s.next(&m) {
-		s.peek()
+		r := roles[string(name)]
+		c := s.peek()
 		lo := s.pos
-		if !s.value() {
+		if w.enters(c, r) {
+			ok = w.inside(name, r, known)
+		} else {
+			ok = s.value()
+		}
+		if !ok {
 			return false
 		}
-		at := setting{name: name, val: span{lo, s.pos}, path: slices.Clone(w.path), known: known}
-		at.cut = b.cutOf(before, first, at.val)
-		if !w.visit(&at) || !w.inside(&at) {
+		val := span{lo, s.pos}
+		w.at = setting{name: name, role: r, val: val, path: w.path, known: known, listed: w.lists > 0}
+		if r == rolePriority {
+			w.at.cut = cutOf(s.data, before, first, val)
+		}
+		if !w.visit(&w.at) {
 			return false
 		}
 		before, first = s.pos, false
@@ -137,8 +162,7 @@ func (b *Body) countSettings() (bad *Error) {
 // those that the scanner reads itself: in most bodies none is.
 func (b *Body) has(any ...role) bool {
 	for i := range b.fields {
-		name := string(b.fields[i].name)
-		if r := roles[name]; r != noRole && slices.Contains(any, r) && !slices.Contains(known[:], name) {
+		if r := roles[string(b.fields[i].name)]; r != noRole && slices.Contains(any, r) && !b.fields[i].isKnown() {
 			return true
 		}
 	}
@@ -147,22 +171,22 @@ func (b *Body) has(any ...role) bool {
 
 func (b *Body) countSetting(s *setting) *Error {
 	raw := b.data[s.val.lo:s.val.hi]
-	r := roles[string(s.name)]
-	switch {
-	case string(raw) == "null" || s.top() && slices.Contains(known[:], string(s.name)):
+	if string(raw) == "null" || s.top() && slices.Contains(known[:], string(s.name)) {
 		return nil
-	case r == roleEOS:
-		b.caps.toTheEnd = b.caps.toTheEnd || string(raw) == "true"
-	case r == roleCap:
+	}
+	switch s.role {
+	case roleEOS:
+		b.caps.toTheEnd = b.caps.toTheEnd || string(raw) != "false" // engines take 1, "yes" and others for true
+	case roleCap:
 		v, err := settingNumber(s, raw, -1, MaxCap)
 		b.caps.other = max(b.caps.other, v)
 		b.caps.open = b.caps.open || err == nil && v <= 0 // engines read it as no cap
 		return err
-	case r == roleMin:
+	case roleMin:
 		v, err := settingNumber(s, raw, 0, MaxCap)
 		b.caps.least = max(b.caps.least, v)
 		return err
-	case r == roleChoices:
+	case roleChoices:
 		v, err := settingNumber(s, raw, 1, MaxChoices)
 		if v > b.caps.width {
 			b.caps.width, b.caps.widest = v, s.field()
@@ -205,15 +229,21 @@ func (b *Body) WithoutPriority() ([]Edit, *Error) {
 	if err := b.CheckTwins(Priority); err != nil {
 		return nil, err
 	}
-	if !b.has(rolePriority, roleContainer) {
+	if !b.has(rolePriority, roleContainer, roleInput) {
 		return nil, nil
 	}
 	var edits []Edit
+	var bad *Error
 	b.settings(false, func(s *setting) bool {
-		if s.known && string(s.name) == Priority {
-			edits = append(edits, Edit{cut: s.cut, top: s.top()})
+		if s.role != rolePriority {
+			return true
 		}
+		if len(edits) == MaxPriorities {
+			bad = invalid(s.field(), fmt.Sprintf("must be in at most %d objects", MaxPriorities))
+			return false
+		}
+		edits = append(edits, Edit{cut: s.cut, top: s.top()})
 		return true
 	})
-	return edits, nil
+	return edits, bad
 }

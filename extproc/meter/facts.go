@@ -202,7 +202,8 @@ func callerWord(s string) bool {
 // as Ticket.Estimate tells them. The rules:
 //
 //   - Counts of the upstream are taken as they are, but for an implausible
-//     output, which is charged at the caller's cap.
+//     output, which is charged at the caller's cap, or at the text where more
+//     was delivered: its engine knows another name of the cap.
 //   - A bare total is passed on as such.
 //   - Where the output is not known, it is what was delivered: the estimate of
 //     the text, or the last running total and the text after it.
@@ -237,7 +238,7 @@ func (f Facts) usage(estIn, estOut int64) admission.Usage {
 	case KnownAll:
 		u.Known, u.InputKnown = true, true
 		if f.Implausible {
-			u.Output, u.Capped = f.maxOut, true
+			u.Output, u.Capped = max(f.maxOut, min(f.Output, f.TextTokens)), true
 		}
 		if f.after > 0 && (!f.Terminal || f.Output == 0) {
 			u.Known, u.Output = false, max(sum(f.Output, f.after), f.TextTokens)

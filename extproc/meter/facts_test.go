@@ -81,6 +81,11 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%s: got  %+v\nwant %+v", tt.name, got, tt.want)
 		}
 	}
+	// A count beyond the cap that the text bears out: the engine did not obey.
+	long := `{"choices":[{"message":{"content":"` + strings.Repeat("word ", 4000) + `"}}],"usage":{"prompt_tokens":9,"completion_tokens":4000}}`
+	if f, _ := run(Options{MaxOut: 1}, []byte(long)); f.Usage(10, 1).Output < 3500 || f.Usage(10, 1).Output > 4000 {
+		t.Errorf("4000 tokens were delivered, and %d are charged", f.Usage(10, 1).Output)
+	}
 	f, _ := run(Options{MaxOut: 200}, read(t, "responses/chat_usage_over_int32.json"))
 	if !f.Implausible || f.Output != 2_500_000_000 {
 		t.Errorf("facts must keep the count and flag it: %+v", f)
