@@ -76,6 +76,7 @@ func whole(t *testing.T, snippet, guide string) string {
 			"clusters": append(parts["clusters"].([]any), clusters["clusters"].([]any)...),
 			"listeners": []any{tree{
 				"name": "in", "address": tree{"socket_address": tree{"address": "127.0.0.1", "port_value": 0}},
+				"per_connection_buffer_limit_bytes": 4 << 20,
 				"filter_chains": []any{tree{"filters": []any{tree{"name": "envoy.filters.network.http_connection_manager", "typed_config": hcm}}}},
 			}},
 		},

@@ -3,6 +3,7 @@ package envoy
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -29,6 +30,7 @@ func Snippet(p *policy.Policy) (string, error) {
 		Address:    address,
 		Keys:       policy.OverrideKeys(),
 		TLS:        p.Server.TLS != nil,
+		Bodies:     slices.ContainsFunc(p.APIs, func(a policy.API) bool { return a.Kind.ReadsBody() }),
 		Static:     "base",
 	}
 	if v.Layers, v.Sinks, err = bootstrapParts(p); err != nil {
@@ -52,6 +54,7 @@ func Snippet(p *policy.Policy) (string, error) {
 
 type view struct {
 	Authz, InExtProc, TLS bool
+	Bodies                bool // calls are decided by their bodies
 	Namespace, Forward    string
 	Message, MaxMessage   string
 	MaxBody               int64
@@ -125,9 +128,11 @@ http_filters:
 {{- if ne .MaxMessage "0s"}}
     max_message_timeout: {{.MaxMessage}}
 {{- end}}
-    # JSON routes override this per route: request_body_mode BUFFERED, response_body_mode STREAMED, all else as here.
+{{- if .Bodies}}
+    # Routes of gRPC, uploads and audio override this per route: request_body_mode NONE, response_body_mode NONE, all else as here.
+{{- end}}
     # request_trailer_mode SEND: where SKIP, a request of headers and trailers alone reaches the pool before it is judged
-    processing_mode: {request_header_mode: SEND, request_body_mode: NONE, request_trailer_mode: SEND, response_header_mode: SEND, response_body_mode: NONE, response_trailer_mode: SEND}
+    processing_mode: {request_header_mode: SEND, request_body_mode: {{if .Bodies}}BUFFERED{{else}}NONE{{end}}, request_trailer_mode: SEND, response_header_mode: SEND, response_body_mode: {{if .Bodies}}STREAMED{{else}}NONE{{end}}, response_trailer_mode: SEND}
     allow_mode_override: true
     request_attributes:
     - xds.route_name

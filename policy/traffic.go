@@ -36,6 +36,9 @@ const (
 	ModelList
 )
 
+// ReadsBody reports whether calls of the kind are decided by their bodies.
+func (k Kind) ReadsBody() bool { return k <= JSON }
+
 // API maps method and path template to a kind. Templates are segments:
 // literal, {name} (one segment) or a last {name...} (any rest).
 type API struct {

@@ -120,8 +120,7 @@ func (l *linter) bodyPaths() []string {
 	}
 	var paths []string
 	for i := range l.Policy.APIs {
-		switch a := &l.Policy.APIs[i]; a.Kind {
-		case policy.OpenAIChat, policy.OpenAICompletions, policy.OpenAIEmbeddings, policy.JSON:
+		if a := &l.Policy.APIs[i]; a.Kind.ReadsBody() {
 			paths = append(paths, pathParameter.ReplaceAllString(a.Path, "x"))
 		}
 	}
