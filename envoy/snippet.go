@@ -176,7 +176,8 @@ clusters:
 {{- end}}
   load_assignment: {cluster_name: weir, endpoints: [{lb_endpoints: [{endpoint: {address: {{.Address}}}}]}]}
 
-# Into the bootstrap. The static layer is read once, when the filter is built.
+# Into the bootstrap. The static layer is read once, when the filter is built. Envoy 1.36 alone also wants
+# envoy.reloadable_features.skip_ext_proc_on_local_reply: false there, or a pool that is away opens no breaker.
 layered_runtime:
   layers:
   - name: {{.Static}}
