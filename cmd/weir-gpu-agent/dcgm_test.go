@@ -146,13 +146,13 @@ func TestExitCodes(t *testing.T) {
 		code int
 		says string
 	}{
-		"--source cuda":                          {2, "--source must be auto, dcgm, nvml or script"},
-		"--every 1h":                             {2, "--every must be in 100ms..10m0s"},
-		"--listen 0.0.0.0:9411":                  {2, "--tls-cert"},
-		"--nonsense":                             {2, "nonsense"},
-		"serve":                                  {2, "serve"},
-		"--source script --script /nowhere":      {1, "/nowhere"},
-		"--source dcgm --listen unix:/nowhere/s": {1, "--listen"},
+		"--source cuda":                     {2, "--source must be auto, dcgm, nvml or script"},
+		"--every 1h":                        {2, "--every must be in 100ms..10m0s"},
+		"--listen 0.0.0.0:9411":             {2, "--tls-cert"},
+		"--nonsense":                        {2, "nonsense"},
+		"serve":                             {2, "serve"},
+		"--source script --script /nowhere": {1, "/nowhere"},
+		"--source dcgm --listen unix:/nowhere/at/all":     {1, "--listen"},
 		"--check --source dcgm --dcgm /run/dcgm.sock":     {0, ""},
 		"--check --source script --script /not/read/here": {0, ""},
 	} {
