@@ -43,6 +43,9 @@ type ServerOptions struct {
 	// Observe is told each answer: "ok", "preflight", a denial's code,
 	// "path_unknown", "path_invalid", "override_invalid" or "internal".
 	Observe func(code string, took time.Duration)
+	// Begin may return a context and the end of a span; headers are the
+	// request's. The end is told what Observe is told.
+	Begin func(ctx context.Context, headers func(name string) []string) (context.Context, func(code string))
 	// Refused is told each refusal.
 	Refused func(r Refusal)
 	// OverrideRejected is told each call on a route whose overrides were
@@ -70,6 +73,11 @@ func NewServer(v *Verifier, p func() *policy.Policy, o ServerOptions) *Server {
 	if o.Observe == nil {
 		o.Observe = func(string, time.Duration) {}
 	}
+	if o.Begin == nil {
+		o.Begin = func(ctx context.Context, _ func(string) []string) (context.Context, func(string)) {
+			return ctx, func(string) {}
+		}
+	}
 	if o.Refused == nil {
 		o.Refused = func(Refusal) {}
 	}
@@ -87,6 +95,7 @@ func NewServer(v *Verifier, p func() *policy.Policy, o ServerOptions) *Server {
 func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (resp *authv3.CheckResponse, err error) {
 	start := time.Now()
 	code := "internal"
+	ctx, end := s.o.Begin(ctx, call{req.GetAttributes().GetRequest().GetHttp()}.values)
 	defer func() {
 		if caught := recover(); caught != nil {
 			s.o.Panicked()
@@ -97,6 +106,7 @@ func (s *Server) Check(ctx context.Context, req *authv3.CheckRequest) (resp *aut
 			resp, err = nil, status.Error(codes.Internal, "weir: internal error")
 		}
 		s.o.Observe(code, time.Since(start))
+		end(code)
 	}()
 	resp, code, err = s.check(ctx, start, req.GetAttributes())
 	return resp, err

@@ -3,6 +3,7 @@ package envoy
 import (
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ func Snippet(p *policy.Policy) (string, error) {
 		Requests:   p.Envoy.MaxRequests,
 		Address:    address,
 		Keys:       policy.OverrideKeys(),
+		Marks:      marks(p.PriorityHeaders),
 		TLS:        p.Server.TLS != nil,
 		Bodies:     slices.ContainsFunc(p.APIs, func(a policy.API) bool { return a.Kind.ReadsBody() }),
 		Static:     "base",
@@ -52,6 +54,15 @@ func Snippet(p *policy.Policy) (string, error) {
 	return b.String(), nil
 }
 
+// marks are the names of headers as Envoy's regular expressions match them.
+func marks(names []string) []string {
+	var out []string
+	for _, name := range names {
+		out = append(out, strings.ReplaceAll(regexp.QuoteMeta(strings.ToLower(name)), `\`, `\\`)) // in a quoted string of YAML
+	}
+	return out
+}
+
 type view struct {
 	Authz, InExtProc, TLS bool
 	Bodies                bool // calls are decided by their bodies
@@ -61,6 +72,7 @@ type view struct {
 	Requests              int
 	Address               string
 	Keys                  []string
+	Marks                 []string // patterns of the priority headers, which are removed
 	Layers, Sinks, Static string
 }
 
@@ -149,7 +161,7 @@ http_filters:
     forward_rules: {disallowed_headers: {patterns: [{{if not .InExtProc}}{exact: authorization}, {{end}}{exact: cookie}]}}
     mutation_rules:
       disallow_all: true
-      allow_expression: {regex: "(x-weir-|x-ratelimit-|ratelimit|retry-after|content-|grpc-|www-auth|endpoint-load-metrics|x-b3-).*|x-should-retry|x-envoy-(ratelimited|attempt-count)|accept-encoding|authorization|trace(parent|state)|baggage|b3"}
+      allow_expression: {regex: "(x-weir-|x-ratelimit-|ratelimit|retry-after|content-|grpc-|www-auth|endpoint-load-metrics|x-b3-).*|x-should-retry|x-envoy-(ratelimited|attempt-count)|accept-encoding|authorization|trace(parent|state)|baggage|b3{{range .Marks}}|{{.}}{{end}}"}
     stat_prefix: weir
 - name: envoy.filters.http.router
   typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}

@@ -58,10 +58,7 @@ func TestAsksPriority(t *testing.T) {
 		{"empty", standing{class: policy.Critical}, nil, header{{"x-deepseek-priority", ""}}, false},
 		{"the route caps", standing{class: policy.Critical}, new(policy.Standard), header{{"x-deepseek-priority", "critical"}}, false},
 	} {
-		s, err := judgeStanding(c.token, c.limit, names, c.h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := judgeStanding(c.token, c.limit, names, c.h)
 		if got := asksPriority(s, names, c.h); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
@@ -92,6 +89,9 @@ func TestCallerReachesTheDesk(t *testing.T) {
 	}
 	removed := say("x-session-id", "secret conversation", "x-deepseek-priority", "critical", "x-stainless-retry-count", "2")
 	first := d.last().request
+	if !removed["x-deepseek-priority"] {
+		t.Error("a priority header goes on to the model")
+	}
 	if !first.Priority || first.Attempt != 2 || len(first.Session) != 32 || strings.Contains(first.Session, "secret") || removed["x-session-id"] {
 		t.Errorf("%+v, removed %v", first, removed)
 	}
@@ -105,5 +105,31 @@ func TestCallerReachesTheDesk(t *testing.T) {
 	}
 	if sessionOf("", header{{"", "x"}}) != "" {
 		t.Error("a session without a header's name")
+	}
+}
+
+// TestPriorityTravelsToAnotherWeir: the last stage keeps priority headers, a
+// stage hands them on; a body that curl -d sends goes on as JSON.
+func TestPriorityTravelsToAnotherWeir(t *testing.T) {
+	for _, stage := range []bool{false, true} {
+		d := newTestDesk()
+		h := openWith(t, d, rules(func(p *policy.Policy) {
+			for i := range p.Pools {
+				p.Pools[i].Stage = stage
+			}
+		}))
+		e := h.call()
+		e.send(post(caller(), "/v1/chat/completions", "content-type", "application/x-www-form-urlencoded", "x-deepseek-priority", "2", "x-traffic-color", "vip"))
+		e.want("request_headers")
+		e.send(reqBody(chatBody, true))
+		set, removed := mutations(e.next())
+		if removed["x-deepseek-priority"] == stage || removed["x-traffic-color"] == stage || set["content-type"] != "application/json" {
+			t.Errorf("stage %v: set %v, removed %v", stage, set, removed)
+		}
+		if r := d.last().request; r.Class != policy.Batch {
+			t.Errorf("class %v", r.Class)
+		}
+		_ = e.hangUp(true)
+		h.ended()
 	}
 }

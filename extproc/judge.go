@@ -37,11 +37,13 @@ type call struct {
 	deadline      time.Time
 	modes         *modes
 	forged        []string // headers of the caller that go no further
+	marks         []string // priority headers of the caller: they go no further than another weir
 	parent, state string   // W3C headers to hand on; "" = unchanged
 	bodyJudged    bool
 	bodyless      bool // the headers are all of the request
 	paramsHeld    bool // the body complies with the key's parameter scopes
 	gzip          bool // the caller takes gzip
+	form          bool // the content type says a form, as curl -d does; the body is JSON
 	request       *admission.Request
 	edit          edit
 }
@@ -199,9 +201,8 @@ func (c *conversation) establish(now time.Time, m *message) *refusal {
 	if k.rule != nil && k.rule.Class != nil {
 		k.standing.class = k.standing.class.Lower(*k.rule.Class)
 	}
-	if k.standing, err = judgeStanding(k.standing, k.effective.ClassCap, k.effective.PriorityHeaders, m.header); err != nil {
-		return refuse(admission.HeaderInvalid, sentence(err.Error()))
-	}
+	k.standing = judgeStanding(k.standing, k.effective.ClassCap, k.effective.PriorityHeaders, m.header)
+	k.marks = marks(k.effective.PriorityHeaders, m.header)
 	k.priority = asksPriority(k.standing, k.effective.PriorityHeaders, m.header)
 	k.attempts, k.session = attempts(m.header, c.policy.Envoy.TrustCallers), sessionOf(k.effective.Variants.Session, m.header)
 	if k.deadline, err = callerDeadline(now, m.header); err != nil {
@@ -332,6 +333,7 @@ func (c *conversation) bodyHeaders(m *message) *refusal {
 	if err := body.CheckHeaders(contentType, encoding); err != nil {
 		return bodyRefusal(err)
 	}
+	c.call.form = body.SaysForm(contentType)
 	if v := m.header.get("content-length"); v != "" {
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || n < 0 {

@@ -76,7 +76,6 @@ func TestRefusals(t *testing.T) {
 		{name: "no path", head: head(caller(), false, ":method", "POST"), reason: admission.HeaderInvalid},
 
 		// Headers.
-		{name: "unknown class", head: chatHead("x-deepseek-priority", "vip"), reason: admission.HeaderInvalid},
 		{name: "bad deadline", head: chatHead("x-request-timeout", "soon"), reason: admission.HeaderInvalid},
 		{name: "upgrade", head: chatHead("connection", "keep-alive, Upgrade", "upgrade", "websocket"), reason: admission.UpgradeRefused},
 		{name: "extended CONNECT", head: chatHead(":protocol", "websocket"), reason: admission.UpgradeRefused},

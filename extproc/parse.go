@@ -209,20 +209,32 @@ func (c *conversation) upstream(at phase, d *admission.Decision) reply {
 	if k.state != "" {
 		r.set = append(r.set, field{"tracestate", k.state})
 	}
-	if d.Pool != "" {
-		if pool, ok := k.effective.Pool(d.Pool); ok && asksLoad(pool) {
-			r.set = append(r.set, field{headerLoadFormat, loadFormat})
-		}
+	if pool, ok := k.effectivePool(d.Pool); ok && asksLoad(pool) {
+		r.set = append(r.set, field{headerLoadFormat, loadFormat})
 	}
 	for _, name := range k.forged {
 		if !sets(r.set, name) && (name != headerPool || d.Pool == "") {
 			r.remove = append(r.remove, name)
 		}
 	}
+	if k.form {
+		r.set = append(r.set, field{"content-type", "application/json"})
+	}
+	if pool, ok := k.effectivePool(d.Pool); !ok || !pool.Stage { // another weir reads them again
+		r.remove = append(r.remove, k.marks...)
+	}
 	if !c.policy.Identity.Forward {
 		r.remove = append(r.remove, "authorization")
 	}
 	return r
+}
+
+// effectivePool is the pool of a decision; a preflight has no policy yet.
+func (k *call) effectivePool(name string) (*policy.Pool, bool) {
+	if name == "" || k.effective == nil {
+		return nil, false
+	}
+	return k.effective.Pool(name)
 }
 
 func sets(list []field, name string) bool {

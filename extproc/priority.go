@@ -1,7 +1,6 @@
 package extproc
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/weirproxy/weir/policy"
@@ -15,38 +14,39 @@ type standing struct {
 
 // judgeStanding starts from what the token allows, capped by the route, and
 // lets the priority headers lower it. A header that asks for more than the
-// token allows changes nothing. A value that is neither a class nor a colour
-// is the caller's mistake.
-func judgeStanding(allowed standing, limit *policy.Class, names []string, h header) (standing, error) {
+// token allows changes nothing, and so does a value that is neither a class nor
+// a colour: clients send such headers to other servers too.
+func judgeStanding(allowed standing, limit *policy.Class, names []string, h header) standing {
 	s := allowed
 	if limit != nil {
 		s.class = s.class.Lower(*limit)
 	}
 	for _, name := range names {
-		name = strings.ToLower(name)
-		for _, value := range h.values(name) {
-			if err := s.lower(name, value); err != nil {
-				return allowed, err
-			}
+		for _, value := range h.values(strings.ToLower(name)) {
+			s.lower(marking(value))
 		}
 	}
-	return s, nil
+	return s
 }
 
-func (s *standing) lower(name, value string) error {
-	v := marking(value)
-	if v == "" {
-		return nil
-	}
+func (s *standing) lower(v string) {
 	if c, ok := policy.ParseClass(v); ok {
 		s.class = s.class.Lower(c)
-		return nil
-	}
-	if c, ok := policy.ParseColour(v); ok {
+	} else if c, ok := policy.ParseColour(v); ok {
 		s.colour = s.colour.Lower(c)
-		return nil
 	}
-	return fmt.Errorf("header %s: %q is neither a class (critical, standard, batch, 0, 1, 2) nor a colour (red, yellow, green)", name, clip(value))
+}
+
+// marks lists the priority headers of a request: those that weir reads are not
+// for the model.
+func marks(names []string, h header) []string {
+	var out []string
+	for _, name := range names {
+		if name = strings.ToLower(name); h.has(name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // marking is a priority header's value as classes and colours are named.

@@ -39,11 +39,7 @@ func (h *house) hooks() extproc.Hooks {
 
 // begin opens the request's span and hands its context on (O3).
 func (h *house) begin(ctx context.Context, traceparent, tracestate string) (context.Context, string, string) {
-	tracer := h.tracer.Load()
-	if tracer == nil {
-		return ctx, "", ""
-	}
-	ctx, out, end := tracer.Start(ctx, h.policy.Current().Envoy.TrustCallers, func(name string) []string {
+	ctx, out, end := h.span(ctx, "weir.request", func(name string) []string {
 		switch {
 		case name == "traceparent" && traceparent != "":
 			return []string{traceparent}
@@ -52,7 +48,28 @@ func (h *house) begin(ctx context.Context, traceparent, tracestate string) (cont
 		}
 		return nil
 	})
+	if end == nil {
+		return ctx, "", ""
+	}
 	return context.WithValue(ctx, endSpan{}, end), out["traceparent"], out["tracestate"]
+}
+
+// checking opens the span of an ext_authz call.
+func (h *house) checking(ctx context.Context, headers func(string) []string) (context.Context, func(code string)) {
+	ctx, _, end := h.span(ctx, "weir.check", headers)
+	if end == nil {
+		return ctx, func(string) {}
+	}
+	return ctx, func(code string) { end(attribute.String("weir.check", code)) }
+}
+
+// span opens a span; end is nil where nothing is traced.
+func (h *house) span(ctx context.Context, name string, headers func(string) []string) (_ context.Context, out map[string]string, end func(...attribute.KeyValue)) {
+	tracer := h.tracer.Load()
+	if tracer == nil {
+		return ctx, nil, nil
+	}
+	return tracer.Start(ctx, name, h.policy.Current().Envoy.TrustCallers, headers)
 }
 
 // finished closes the span and writes one line at debug, and at info for a

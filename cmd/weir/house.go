@@ -151,7 +151,7 @@ func (h *house) listen(p *policy.Policy) error {
 	h.grpc = grpc.NewServer(options...)
 	h.extproc.Register(h.grpc)
 	authv3.RegisterAuthorizationServer(h.grpc, authz.NewServer(h.verifier, h.policy.Current, authz.ServerOptions{
-		Log: h.log, Observe: h.metrics.Check,
+		Log: h.log, Observe: h.metrics.Check, Begin: h.checking,
 		Refused:          h.refusedAtTheDoor,
 		OverrideRejected: func(err *policy.OverrideError) { h.metrics.OverrideRejected(string(err.Channel)) },
 		Panicked:         func() { h.metrics.Panic("authz") },

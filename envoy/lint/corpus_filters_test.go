@@ -18,7 +18,7 @@ const (
 	routerLine = "          - name: envoy.filters.http.router\n"
 	procMode   = "processing_mode: {request_header_mode: SEND, request_body_mode: NONE, request_trailer_mode: SEND, response_header_mode: SEND, response_body_mode: NONE, response_trailer_mode: SEND}"
 	routeMode  = "processing_mode: {request_header_mode: SEND, request_body_mode: BUFFERED, request_trailer_mode: SEND, response_header_mode: SEND, response_body_mode: STREAMED, response_trailer_mode: SEND}"
-	allowList  = `"(x-weir-|x-ratelimit-|ratelimit|retry-after|content-|grpc-|www-auth|endpoint-load-metrics|x-b3-).*|x-should-retry|x-envoy-(ratelimited|attempt-count)|accept-encoding|authorization|trace(parent|state)|baggage|b3"`
+	allowList  = `"(x-weir-|x-ratelimit-|ratelimit|retry-after|content-|grpc-|www-auth|endpoint-load-metrics|x-b3-).*|x-should-retry|x-envoy-(ratelimited|attempt-count)|accept-encoding|authorization|trace(parent|state)|baggage|b3|x-deepseek-priority|x-traffic-color"`
 	strip      = "remove_on_match: {key_matcher: {prefix: x-weir-}}"
 	procOpen   = "failure_mode_allow: false\n              status_on_error: {code: ServiceUnavailable}   # timeouts"
 )

@@ -9,8 +9,9 @@ import (
 // Content types other than JSON (application/json, any +json) in UTF-8 and
 // every content coding but identity are refused with 415: a body that is not
 // read cannot be judged, and unpacking requests would let a small one stand
-// for a huge one. A missing content type is accepted; the body then speaks
-// for itself.
+// for a huge one. A missing content type is accepted, and so is what curl -d
+// sends where nobody says a type (application/x-www-form-urlencoded): the body
+// then speaks for itself.
 func CheckHeaders(contentType, contentEncoding string) *Error {
 	for coding := range strings.SplitSeq(contentEncoding, ",") {
 		if c := strings.TrimSpace(coding); c != "" && !strings.EqualFold(c, "identity") {
@@ -23,7 +24,7 @@ func CheckHeaders(contentType, contentEncoding string) *Error {
 	}
 	media, params, _ := strings.Cut(contentType, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
-	if media != "application/json" && !isJSONSuffix(media) {
+	if media != "application/json" && media != curlType && !isJSONSuffix(media) {
 		return &Error{415, CodeMediaType, "", fmt.Sprintf(
 			"content-type %s is not accepted; send application/json", show(media))}
 	}
@@ -36,6 +37,16 @@ func CheckHeaders(contentType, contentEncoding string) *Error {
 		}
 	}
 	return nil
+}
+
+// curlType is what curl -d says of any body.
+const curlType = "application/x-www-form-urlencoded"
+
+// SaysForm reports a content type that was not chosen: a JSON body goes on as
+// what it is, since engines refuse it otherwise.
+func SaysForm(contentType string) bool {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(media), curlType)
 }
 
 func isJSONSuffix(media string) bool {

@@ -47,7 +47,7 @@ func export(t testing.TB, addr string, within time.Duration) {
 	}
 	began := time.Now()
 	for range 100 {
-		_, _, end := tracer.Start(context.Background(), true, func(string) []string { return nil })
+		_, _, end := tracer.Start(context.Background(), "test", true, func(string) []string { return nil })
 		end()
 	}
 	if took := time.Since(began); took > time.Second {

@@ -150,7 +150,7 @@ func TestTracerTakesTheCallersContextAndHandsItOn(t *testing.T) {
 	exporter := tracetest.NewInMemoryExporter()
 	tr := newTracer(exporter, 0, "test") // only sampled parents
 	const id, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-	ctx, out, done := tr.Start(t.Context(), true, values(map[string]string{"traceparent": "00-" + id + "-" + parent + "-01", "tracestate": "a=b"}))
+	ctx, out, done := tr.Start(t.Context(), "test", true, values(map[string]string{"traceparent": "00-" + id + "-" + parent + "-01", "tracestate": "a=b"}))
 	done(attribute.String("tenant", "acme"))
 	if err := tr.provider.ForceFlush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -173,7 +173,7 @@ func TestTracerTakesTheCallersContextAndHandsItOn(t *testing.T) {
 
 func TestNilTracerIsSilent(t *testing.T) {
 	var tr *Tracer
-	_, out, done := tr.Start(t.Context(), true, values(nil))
+	_, out, done := tr.Start(t.Context(), "test", true, values(nil))
 	done()
 	if len(out) != 0 || tr.Close(t.Context()) != nil {
 		t.Error("a nil tracer did something")
@@ -205,7 +205,7 @@ func TestCollectorThatHangs(t *testing.T) {
 	}
 	start := time.Now()
 	for range 20_000 {
-		_, _, done := tr.Start(t.Context(), true, values(nil))
+		_, _, done := tr.Start(t.Context(), "test", true, values(nil))
 		done()
 	}
 	if took := time.Since(start); took > 5*time.Second {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/weirproxy/weir/breaker"
 	"github.com/weirproxy/weir/internal/nopanic"
@@ -120,15 +121,20 @@ func (c carrier) Get(k string) string {
 func (c carrier) Set(k, v string) { c.out[k] = v }
 func (c carrier) Keys() []string  { return []string{"traceparent", "tracestate"} }
 
-// Start opens the span of a request whose headers are read by values. Where
-// the caller is trusted the span is of its trace and sampled as it says. Else
+// Start opens a span of a request whose headers are read by values. Where
+// Envoy traces, it says so in the metadata of its call, and the span is of that
+// trace and sampled as it says. Else, where the caller is trusted the span is of its trace and sampled as it says. Else
 // it begins a trace of its own, sampled by share whatever the caller says (its
 // trace id too would choose what is sampled), with a link to the caller's.
 // headers are what goes to the upstream; empty when nothing changes. end closes
 // the span with its attributes; it is safe on a nil Tracer.
-func (t *Tracer) Start(ctx context.Context, trusted bool, values func(string) []string) (_ context.Context, headers map[string]string, end func(...attribute.KeyValue)) {
+func (t *Tracer) Start(ctx context.Context, name string, trusted bool, values func(string) []string) (_ context.Context, headers map[string]string, end func(...attribute.KeyValue)) {
 	if t == nil {
 		return ctx, nil, func(...attribute.KeyValue) {}
+	}
+	if said := metadata.ValueFromIncomingContext; len(said(ctx, "traceparent")) > 0 {
+		of := ctx
+		trusted, values = true, func(name string) []string { return said(of, name) }
 	}
 	in := carrier{values: values, out: map[string]string{}}
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
@@ -138,7 +144,7 @@ func (t *Tracer) Start(ctx context.Context, trusted bool, values func(string) []
 	} else if link := trace.LinkFromContext(callers); link.SpanContext.IsRemote() {
 		options = append(options, trace.WithLinks(link))
 	}
-	ctx, span := t.tracer.Start(ctx, "weir.request", options...)
+	ctx, span := t.tracer.Start(ctx, name, options...)
 	t.w3c.Inject(ctx, in)
 	return ctx, in.out, func(attrs ...attribute.KeyValue) {
 		span.SetAttributes(attrs...)

@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/metadata"
 )
 
 // TestCallersForceNoTraces: a sampled traceparent samples nothing where the
@@ -33,7 +34,7 @@ func TestCallersForceNoTraces(t *testing.T) {
 				if tt.low {
 					id = fmt.Sprintf("%032x", i+1)
 				}
-				ctx, out, done := tr.Start(t.Context(), tt.trusted, values(map[string]string{"traceparent": "00-" + id + "-b7ad6b7169203331-01"}))
+				ctx, out, done := tr.Start(t.Context(), "test", tt.trusted, values(map[string]string{"traceparent": "00-" + id + "-b7ad6b7169203331-01"}))
 				own := trace.SpanContextFromContext(ctx)
 				if flag := out["traceparent"][53:]; (own.TraceID().String() == id) != tt.trusted || own.IsSampled() != (flag == "01") {
 					t.Errorf("span of %s, hands on %s of %s", own.TraceID(), out["traceparent"], id)
@@ -57,5 +58,33 @@ func TestCallersForceNoTraces(t *testing.T) {
 				t.Errorf("%d spans of %d traces, want %d", len(spans), len(ids), tt.want)
 			}
 		})
+	}
+}
+
+// TestEnvoysTraceIsTheParent: what Envoy says with its call wins over what the
+// caller says, trusted or not, and its flag is heeded.
+func TestEnvoysTraceIsTheParent(t *testing.T) {
+	const id, caller = "0af7651916cd43dd8448eb211c80319c", "11111111111111111111111111111111"
+	for flag, want := range map[string]int{"01": 1, "00": 0} {
+		for _, trusted := range []bool{false, true} {
+			exporter := tracetest.NewInMemoryExporter()
+			tr := newTracer(exporter, 1, "test")
+			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", "00-"+id+"-b7ad6b7169203331-"+flag, "tracestate", "a=b"))
+			_, out, done := tr.Start(ctx, "test", trusted, values(map[string]string{"traceparent": "00-" + caller + "-b7ad6b7169203331-01"}))
+			done()
+			if err := tr.provider.ForceFlush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			spans := exporter.GetSpans()
+			if err := tr.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if len(spans) != want || out["traceparent"][3:35] != id || out["tracestate"] != "a=b" {
+				t.Fatalf("flag %s, trusted %v: %d spans, hands on %v", flag, trusted, len(spans), out)
+			}
+			if want == 1 && (spans[0].Parent.SpanID().String() != "b7ad6b7169203331" || spans[0].SpanContext.TraceID().String() != id) {
+				t.Errorf("parent %v of %v", spans[0].Parent, spans[0].SpanContext)
+			}
+		}
 	}
 }
