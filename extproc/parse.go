@@ -16,6 +16,7 @@ type edit struct {
 	body      *body.Body // the bytes wait for the pool; nil = they go on as they are, whatever pool it is
 	edits     []body.Edit
 	cuts      []body.Edit // what the caller says of priority is taken out
+	told      bool        // there is room for the priority that a pool takes
 	hideUsage bool        // the usage chunk was asked for by us, not by the caller
 }
 
@@ -81,7 +82,7 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 		return nil, f
 	}
 	if len(edits) > 0 || len(k.edit.cuts) > 0 || told {
-		k.edit.body, k.edit.edits = b, edits
+		k.edit.body, k.edit.edits, k.edit.told = b, edits, told
 		r.Body += int64(b.Index())
 	}
 	return r, nil
@@ -107,7 +108,7 @@ func (k *call) rewritten(p *policy.Pool) []byte {
 	if b == nil {
 		return nil
 	}
-	told := p != nil && p.Priority == policy.VLLMPriority
+	told := k.edit.told && p != nil && p.Priority == policy.VLLMPriority
 	if !told && k.effective.Body.Priority != policy.KeepPriority {
 		edits = slices.DeleteFunc(edits, func(e body.Edit) bool { return e.Field() == body.Priority })
 	}
@@ -176,7 +177,7 @@ func bodyRefusal(e *body.Error) *refusal {
 func (c *conversation) admit(at phase, d *admission.Decision) reply {
 	r := c.upstream(at, d)
 	r.metadata = append(r.metadata, record(c.call.request, d))
-	pool, _ := c.call.effective.Pool(d.Pool)
+	pool := c.pool(d.Pool)
 	if d.Pool != "" {
 		r.set = append(r.set, field{headerPool, d.Pool})
 		// A subset picks a pool inside a cluster it shares; one that has a
@@ -192,6 +193,16 @@ func (c *conversation) admit(at phase, d *admission.Decision) reply {
 		r.set = append(r.set, field{"content-length", strconv.Itoa(len(edited))})
 	}
 	return r
+}
+
+// pool is the pool that the desk chose; nil = unknown. A request that was held
+// may have been moved to one that only a policy knows which came meanwhile.
+func (c *conversation) pool(name string) *policy.Pool {
+	if p, ok := c.o.Policy().Pool(name); ok {
+		return p
+	}
+	p, _ := c.call.effective.Pool(name)
+	return p
 }
 
 // upstream is the reply that hands a request on: who it is from, nothing
@@ -210,7 +221,7 @@ func (c *conversation) upstream(at phase, d *admission.Decision) reply {
 		r.set = append(r.set, field{"tracestate", k.state})
 	}
 	if d.Pool != "" {
-		if pool, ok := k.effective.Pool(d.Pool); ok && asksLoad(pool) {
+		if pool := c.pool(d.Pool); pool != nil && asksLoad(pool) {
 			r.set = append(r.set, field{headerLoadFormat, loadFormat})
 		}
 	}
