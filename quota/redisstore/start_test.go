@@ -26,9 +26,9 @@ func TestAwayAtTheStart(t *testing.T) {
 		"hung":             {policy.Redis{Addresses: []string{hung.addr}}, "timeout", ""},
 		"no password":      {policy.Redis{Addresses: []string{r.addr}}, "auth", "NOAUTH"},
 		"wrong password":   {policy.Redis{Addresses: []string{r.addr}, Password: policy.NewSecret("", "guess")}, "auth", "WRONGPASS"},
-		"no such database": {policy.Redis{Addresses: []string{r.addr}, Password: password, DB: 99}, "error", "DB index"},
-		"no cluster":       {policy.Redis{Addresses: []string{second.addr, freePort(t)}}, "error connection clusterdown", ""},
-		"no sentinel":      {policy.Redis{Addresses: []string{second.addr}, Master: "weirs"}, "error connection", ""},
+		"no such database": {policy.Redis{Addresses: []string{r.addr}, Password: password, DB: 99}, "protocol", "DB index"},
+		"no cluster":       {policy.Redis{Addresses: []string{second.addr, freePort(t)}}, "protocol connection clusterdown", ""},
+		"no sentinel":      {policy.Redis{Addresses: []string{second.addr}, Master: "weirs"}, "protocol connection", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := &logged{}
