@@ -84,6 +84,7 @@ func (c *Core) reshape(now time.Time, l *pool, f *floor, gone bool, done *Reload
 			p.holdWithin(&b)
 			l.line.Renew(now, w, b)
 		} else if was, ok := l.line.Recall(now, w); ok {
+			p.where.Store(nil)
 			c.left(p)
 			moves = append(moves, was)
 		}
