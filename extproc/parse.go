@@ -103,20 +103,13 @@ func (k *call) tellsPriority(model string) bool {
 // others it does not go, nor what a scope says of it, unless the policy keeps
 // it.
 func (k *call) rewritten(p *policy.Pool) []byte {
-	b, edits, cuts := k.edit.body, k.edit.edits, k.edit.cuts
-	k.edit.body, k.edit.edits, k.edit.cuts = nil, nil, nil // not needed while the answer runs
+	b := k.edit.body
 	if b == nil {
 		return nil
 	}
-	told := k.edit.told && p != nil && p.Priority == policy.VLLMPriority
-	if !told && k.effective.Body.Priority != policy.KeepPriority {
-		edits = slices.DeleteFunc(edits, func(e body.Edit) bool { return e.Field() == body.Priority })
-	}
-	if told {
-		cuts = slices.DeleteFunc(cuts, body.Edit.CutsTop)
-		edits = append(edits, body.SetInt(body.Priority, k.standing.engine())) // the last on a field holds
-	}
-	if edits = append(edits, cuts...); len(edits) == 0 {
+	edits := k.toPool(k.edit.edits, k.edit.told && p != nil && p.Priority == policy.VLLMPriority)
+	k.edit.body, k.edit.edits, k.edit.cuts = nil, nil, nil // not needed while the answer runs
+	if len(edits) == 0 {
 		return nil
 	}
 	return b.Rewrite(edits...)
