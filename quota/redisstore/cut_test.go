@@ -52,6 +52,33 @@ func takesOver(per, at time.Duration, id string, n int64) step {
 	}
 }
 
+// heirClaim is the first of cutClaim's by a policy of another period.
+func heirClaim() []quota.Claim {
+	c := cutClaim(1)[:1]
+	c[0].Limits = []policy.Limit{tokens(1000, 10*time.Minute)}
+	return c
+}
+
+func inherited(at time.Duration) step {
+	return func(s *redisstore.Store) error {
+		return s.CarryOnly(ctx, cutStart.Add(at), heirClaim(), []int64{60_000})
+	}
+}
+
+// endsInherited ends a request whose usage has gone to heirClaim.
+func endsInherited(at time.Duration, id string, n int64) step {
+	return func(s *redisstore.Store) error {
+		rule := func(per time.Duration) *policy.Policy {
+			p := policy.Default()
+			p.Quotas = []policy.QuotaRule{{Name: "rule", By: []string{"tenant"}, Limits: []policy.Limit{tokens(1000, per)}}}
+			return p.Finish()
+		}
+		s.Move(quota.Moves{}.MovesOf(rule(time.Minute), rule(10*time.Minute)))
+		defer s.Move(quota.Moves{})
+		return ends(redisstore.End, at, id, n)(s)
+	}
+}
+
 var cutStart = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 
 // cutCases are the scripts in every state of their keys that makes them write
@@ -105,6 +132,15 @@ var cutCases = []struct {
 			takes(redisstore.Take, 20*time.Second, "d", 50), ends(redisstore.End, 21*time.Second, "d", 20),
 			takesOver(30*time.Second, 21*time.Second, "e", 10),
 		},
+	},
+	{
+		name:   "debt of what was taken over",
+		before: []step{takes(redisstore.Take, 0, "a", 100), inherited(time.Second)},
+		cut:    endsInherited(2*time.Second, "a", 700),
+	},
+	{
+		name: "debt of what is yet to be taken over", before: []step{takes(redisstore.Take, 0, "a", 100)},
+		cut: endsInherited(2*time.Second, "a", 700), between: []step{inherited(3 * time.Second)},
 	},
 	{
 		name: "undone, beside others", before: []step{takes(redisstore.Take, 0, "a", 100)}, cut: ends(redisstore.Undo, 0, "a", 0),

@@ -86,6 +86,32 @@ func (s *Store) takesOver(claims []quota.Claim) bool {
 	return false
 }
 
+// heir is a counter that took over from another, by its number, before the
+// requests ended that the other counts.
+type heir struct {
+	counter
+	of int
+}
+
+// heirs are the counters that took over from those of a group, or will.
+func (s *Store) heirs(g *group) (out []heir) {
+	m := s.moving.Load()
+	if m == nil {
+		return nil
+	}
+	for i := range g.limits {
+		l := &g.limits[i]
+		for _, period := range m.moves.To(l.claim, l.limit) {
+			limit := l.limit
+			limit.Per = time.Duration(period) * time.Millisecond
+			out = append(out, heir{of: l.counter, counter: counter{
+				key: s.counterKey(g.tag, l.limit.Unit, period, l.claim.Key), member: member(l.claim, limit), period: period,
+			}})
+		}
+	}
+	return out
+}
+
 func (s *Store) carryOne(ctx context.Context, c *conn, now time.Time, g *group, n *counter, l *limit, from []int64) error {
 	keys := []string{n.key, s.logKey(g.tag), s.indexKey(g.tag)}
 	args := []any{stamp(now), slack, n.period, n.member}

@@ -54,6 +54,32 @@ func TestPeriodChangesWhileRedisIsAway(t *testing.T) {
 	}
 }
 
+// A request that runs through a reload and takes more than it reserved is
+// charged where its counter's usage has gone, once.
+func TestDebtFollowsWhatTookOver(t *testing.T) {
+	s := patient(t, policy.Redis{Addresses: []string{startRedis(t).addr}})
+	before, after := ruledBy(tokens(1000, time.Minute)), ruledBy(tokens(1000, 10*time.Minute))
+	claims := quota.Claims(before.Quotas, policy.Subject{Tenant: "acme"}, quota.Amount{Requests: 1, Output: 100})
+	for _, id := range []string{"more", "less", "early", "late"} {
+		reserve(t, s, id, claims)
+	}
+	s.Move(quota.Moves{}.MovesOf(before, after))
+	finish(t, s, "early", claims, 200) // before anything is taken over
+	if v := one(t, s, after, "b", 1); v.Used != 500 {
+		t.Errorf("%d are used, want 500", v.Used)
+	}
+	finish(t, s, "more", claims, 450)
+	finish(t, s, "more", claims, 450)
+	finish(t, s, "less", claims, 0) // stays
+	if v := one(t, s, after, "c", 1); v.Used != 851 {
+		t.Errorf("%d are used, want 851", v.Used)
+	}
+	finish(t, s, "late", claims, 1000)
+	if v := one(t, s, after, "d", 1); v.Allowed {
+		t.Errorf("allowed after 1752 of 1000: %+v", v)
+	}
+}
+
 // Limits that change while Redis is away: each goes on with what was known of
 // it, and with nothing of another.
 func TestLimitsChangeWhileRedisIsAway(t *testing.T) {
