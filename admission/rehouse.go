@@ -159,6 +159,10 @@ func (c *Core) reconsider(now time.Time, p *Plan) bool {
 	p.pool, p.floor, p.Decision.Reason = nil, f, Admitted
 	p.Request = f.renew(p.Request)
 	p.Decision.Policy = p.Request.Policy.ID()
+	if c.draining.Load() {
+		p.refuse(now, Draining, 0, "")
+		return false
+	}
 	m, tier, ok := p.find(now, f)
 	if !ok || !c.choose(now, p, m) {
 		return false

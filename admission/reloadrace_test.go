@@ -8,7 +8,22 @@ import (
 	"time"
 
 	"github.com/weirproxy/weir/policy"
+	"github.com/weirproxy/weir/quota"
 )
+
+// A request that is at the store when the process begins to end, and whose pool
+// a reload takes away meanwhile, waits in no new pool.
+func TestEnterAfterDrainAndReload(t *testing.T) {
+	now := time.Now()
+	p := trio(1, drop("b", "c"))
+	c := NewCore(now, p, nil, rand.New(rand.NewPCG(1, 2)))
+	plan := c.Plan(now, ask(effective(t, p), "r", "acme", policy.Standard))
+	c.Drain(now)
+	c.Swap(now, trio(1, drop("a")))
+	if got := c.Enter(now, plan, quota.Verdict{Allowed: true}); got != Refused || plan.Decision.Reason != Draining {
+		t.Errorf("outcome %d, %s; want it refused as draining", got, plan.Decision.Reason)
+	}
+}
 
 // Bodies that come or do not, cancels, ends and reloads of pools, modes and
 // quotas race on real goroutines: every place, unit, seat and byte comes back.
