@@ -114,7 +114,7 @@ func (s *reloads) policy() *policy.Policy {
 	gone := []string{"a", "b", "c", "a", "b"}[first : first+n]
 	return trio(int64(rapid.IntRange(1, 3).Draw(s.rt, "seats")), withQuotas(policy.Limit{Unit: policy.Concurrency, Max: 1000}), func(p *policy.Policy) {
 		if rapid.IntRange(0, 3).Draw(s.rt, "quiet") == 0 {
-			p.Mode = rapid.SampledFrom([]policy.Mode{policy.Shadow, policy.Pass}).Draw(s.rt, "mode")
+			inMode(rapid.SampledFrom([]policy.Mode{policy.Shadow, policy.Pass}).Draw(s.rt, "mode"))(p)
 		}
 		switch q := &p.Quotas[0]; rapid.IntRange(0, 4).Draw(s.rt, "quota") {
 		case 1:

@@ -42,9 +42,9 @@ func TestReloadRacesEverything(t *testing.T) {
 	policies := []*policy.Policy{
 		trio(2, units, quick),
 		trio(1, units, quick, drop("a")),
-		trio(2, quick, func(p *policy.Policy) { p.Mode = policy.Shadow }, units),
+		trio(2, units, quick, inMode(policy.Shadow)),
 		trio(1, withQuotas(policy.Limit{Unit: policy.Requests, Max: 1 << 30, Per: time.Hour}), quick, drop("b", "c")),
-		trio(1, quick, func(p *policy.Policy) { p.Mode = policy.Pass }),
+		trio(1, quick, inMode(policy.Pass)),
 	}
 	d := newTestDesk(t, policies[0])
 	var effectives []*policy.Effective
