@@ -57,7 +57,15 @@ func TestPeriodChangesWhileRedisIsAway(t *testing.T) {
 // A request that runs through a reload and takes more than it reserved is
 // charged where its counter's usage has gone, once.
 func TestDebtFollowsWhatTookOver(t *testing.T) {
-	s := patient(t, policy.Redis{Addresses: []string{startRedis(t).addr}})
+	t.Run("single", func(t *testing.T) { debtFollows(t, []string{startRedis(t).addr}) })
+	t.Run("cluster", func(t *testing.T) {
+		_, addrs := startCluster(t)
+		debtFollows(t, addrs)
+	})
+}
+
+func debtFollows(t *testing.T, addrs []string) {
+	s := patient(t, policy.Redis{Addresses: addrs})
 	before, after := ruledBy(tokens(1000, time.Minute)), ruledBy(tokens(1000, 10*time.Minute))
 	claims := quota.Claims(before.Quotas, policy.Subject{Tenant: "acme"}, quota.Amount{Requests: 1, Output: 100})
 	for _, id := range []string{"more", "less", "early", "late"} {
