@@ -276,6 +276,9 @@ func (c *Core) Cancel(now time.Time, p *Plan) bool {
 func (c *Core) takeOut(now time.Time, l *pool, p *Plan) (waited time.Duration, ok bool) {
 	now = l.lock(now)
 	defer l.unlock()
+	if p.where.Load() != l {
+		return 0, false // it is being moved: the waiter is not this line's any more
+	}
 	if waited, ok = l.line.Cancel(now, &p.waiter); ok {
 		c.left(p)
 	}

@@ -37,7 +37,7 @@ type Plan struct {
 	refused bool
 	floor   *floor               // by which its pool was chosen
 	longest time.Duration        // that its caller was told it may be held
-	where   atomic.Pointer[pool] // in whose line it waits, or did last; set before the line may have it
+	where   atomic.Pointer[pool] // in whose line it waits, or did last; set before the line may have it, nil while it is moved
 	left    atomic.Bool          // its caller is gone
 	want    int                  // rank of the variant that it wants
 	rank    int                  // of the variant that was chosen: it never runs above

@@ -84,6 +84,7 @@ func (c *Core) reshape(now time.Time, l *pool, f *floor, gone bool, done *Reload
 			p.holdWithin(&b)
 			l.line.Renew(now, w, b)
 		} else if was, ok := l.line.Recall(now, w); ok {
+			p.where.Store(nil)
 			c.left(p)
 			moves = append(moves, was)
 		}
@@ -158,6 +159,10 @@ func (c *Core) reconsider(now time.Time, p *Plan) bool {
 	p.pool, p.floor, p.Decision.Reason = nil, f, Admitted
 	p.Request = f.renew(p.Request)
 	p.Decision.Policy = p.Request.Policy.ID()
+	if c.draining.Load() {
+		p.refuse(now, Draining, 0, "")
+		return false
+	}
 	m, tier, ok := p.find(now, f)
 	if !ok || !c.choose(now, p, m) {
 		return false

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,9 +13,10 @@ import (
 	"github.com/weirproxy/weir/policy"
 )
 
-// Over any sequence of arrivals, ends, departures and reloads: each request is
-// decided once, nobody is refused with no_pool while its model has a pool,
-// nobody is held longer than was told, and in the end nothing is held.
+// Over any sequence of bodies that are awaited, arrivals, ends, departures and
+// reloads, of the mode and the quotas too, and a drain: each request is decided
+// once, nobody is refused with no_pool while its model has a pool, nobody is
+// held longer than was told, and in the end nothing is held and nobody counts.
 func TestReloadProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		synctest.Test(t, func(t *testing.T) { anyReloads(t, rt) })
@@ -32,6 +34,7 @@ type reloads struct {
 	n       int
 	waiting map[*Visit]time.Time
 	running []*Ticket
+	awaited []*Awaited
 }
 
 func anyReloads(t *testing.T, rt *rapid.T) {
@@ -40,7 +43,7 @@ func anyReloads(t *testing.T, rt *rapid.T) {
 	s.d, s.e = newTestDesk(t, p, s.log), effective(t, p)
 	s.stale = s.e
 	for range rapid.IntRange(5, 60).Draw(rt, "steps") {
-		switch rapid.IntRange(0, 9).Draw(rt, "step") {
+		switch rapid.IntRange(0, 12).Draw(rt, "step") {
 		default:
 			s.arrive()
 		case 5, 6:
@@ -61,8 +64,27 @@ func anyReloads(t *testing.T, rt *rapid.T) {
 				}
 				break
 			}
+		case 10, 11:
+			s.await()
+		case 12:
+			if n := len(s.awaited); n > 0 {
+				s.awaited[n-1].Leave()
+				s.awaited = s.awaited[:n-1]
+				s.arrive()
+			}
 		}
 		s.look()
+	}
+	for _, a := range s.awaited {
+		a.Leave()
+		a.Leave()
+	}
+	if rapid.Bool().Draw(rt, "drains") {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		s.d.Drain(ctx)
+		s.reload()
+		s.arrive()
 	}
 	for len(s.running) > 0 || len(s.waiting) > 0 {
 		endAll(t, s.running)
@@ -83,6 +105,7 @@ func anyReloads(t *testing.T, rt *rapid.T) {
 		}
 	}
 	quiet(t, s.d)
+	nothingAwaited(t, s.d)
 }
 
 // policy is any of one model with one to three of the pools.
@@ -90,7 +113,23 @@ func (s *reloads) policy() *policy.Policy {
 	first, n := rapid.IntRange(0, 2).Draw(s.rt, "first"), rapid.IntRange(0, 2).Draw(s.rt, "gone")
 	gone := []string{"a", "b", "c", "a", "b"}[first : first+n]
 	return trio(int64(rapid.IntRange(1, 3).Draw(s.rt, "seats")), withQuotas(policy.Limit{Unit: policy.Concurrency, Max: 1000}), func(p *policy.Policy) {
+		if rapid.IntRange(0, 3).Draw(s.rt, "quiet") == 0 {
+			inMode(rapid.SampledFrom([]policy.Mode{policy.Shadow, policy.Pass}).Draw(s.rt, "mode"))(p)
+		}
+		switch q := &p.Quotas[0]; rapid.IntRange(0, 4).Draw(s.rt, "quota") {
+		case 1:
+			p.Quotas = nil
+		case 2:
+			q.Limits = []policy.Limit{{Unit: policy.Requests, Max: 1000, Per: time.Hour}}
+		case 3:
+			q.Limits = []policy.Limit{{Unit: policy.Concurrency, Max: 3}}
+		case 4:
+			q.ID, q.Name = q.Name, "renamed"
+		}
 		for i := range p.Pools {
+			if rapid.IntRange(0, 3).Draw(s.rt, "timed") == 0 {
+				p.Pools[i].FirstByte = 300 * time.Millisecond
+			}
 			p.Pools[i].Variant = rapid.SampledFrom([]policy.Variant{policy.FP16, policy.FP16Dyn, policy.INT8}).Draw(s.rt, "variant")
 		}
 		for i := range p.Classes {
@@ -115,9 +154,24 @@ func (s *reloads) arrive() {
 	tenant := name("t", rapid.IntRange(0, 2).Draw(s.rt, "tenant"))
 	r := ask(e, name("r", s.n), tenant, class)
 	r.Identity = &identity.Identity{Tenant: tenant, Class: class}
+	r.Timed = true
 	s.n++
 	v := s.d.Submit(s.t.Context(), r)
 	s.waiting[v] = time.Now().Add(v.Longest())
+}
+
+func (s *reloads) await() {
+	r := unsent(s.e, name("r", s.n), name("t", rapid.IntRange(0, 2).Draw(s.rt, "tenant")))
+	place, _, refused := s.d.Await(time.Now(), r, int64(rapid.IntRange(-1, 1000).Draw(s.rt, "bytes")))
+	switch {
+	case refused:
+		s.n++ // it was decided
+	case rapid.Bool().Draw(s.rt, "comes"):
+		place.Leave()
+		s.arrive()
+	default:
+		s.awaited = append(s.awaited, place)
+	}
 }
 
 func (s *reloads) reload() {

@@ -76,11 +76,13 @@ func TestModes(t *testing.T) {
 		}
 		enforced := func(what, host, tenant, class string) {
 			t.Helper()
+			refused(t, call(host, tenant, class, `{"model":`), http.StatusBadRequest, "body_invalid", "invalid_json")
 			if a := call(host, tenant, class, good); a.code != http.StatusOK {
 				t.Errorf("%s, the first call: %d %s", what, a.code, a.body)
 			}
-			refused(t, call(host, tenant, class, good), http.StatusTooManyRequests, "quota_requests", "rate_limit_exceeded")
-			refused(t, call(host, tenant, class, `{"model":`), http.StatusBadRequest, "body_invalid", "invalid_json")
+			for _, body := range []string{good, `{"model":`} { // a full quota refuses before the body is read
+				refused(t, call(host, tenant, class, body), http.StatusTooManyRequests, "quota_requests", "rate_limit_exceeded")
+			}
 		}
 		const plain = "plain.example"
 		shadowed := func() float64 { return w.metric("weir_shadow_decisions_total", `reason="quota_requests"`) }

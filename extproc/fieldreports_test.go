@@ -1,8 +1,10 @@
 package extproc
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -229,7 +231,12 @@ func TestFixturesThroughTheConversation(t *testing.T) {
 	}
 	h, d, seen := openReal(t, rules())
 	tried := 0
-	for name, want := range all.Fixtures {
+	// The estimate of what is not believed comes first: it is learnt from the others.
+	absurd := func(name string) int { return strings.Count(name, "over_int32") }
+	for _, name := range slices.SortedFunc(maps.Keys(all.Fixtures), func(a, b string) int {
+		return cmp.Or(absurd(b)-absurd(a), strings.Compare(a, b))
+	}) {
+		want := all.Fixtures[name]
 		if want.Known != true || want.API != "chat" && want.API != "completions" {
 			continue
 		}

@@ -318,7 +318,19 @@ func (c *conversation) expectBody(now time.Time, m *message) {
 		return
 	}
 	c.state = reading
-	c.reply(reply{phase: requestHeaders})
+	r := reply{phase: requestHeaders}
+	if c.mode() != policy.Enforce { // trailers in place of the body pass, and change no headers
+		r.remove = c.kept()
+	}
+	c.reply(r)
+}
+
+// kept are the headers that go no further.
+func (c *conversation) kept() []string {
+	if c.policy.Identity.Forward {
+		return c.call.forged
+	}
+	return append(slices.Clip(c.call.forged), "authorization")
 }
 
 func (c *conversation) bodyHeaders(m *message) *refusal {

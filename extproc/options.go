@@ -72,7 +72,7 @@ type Verify func(ctx context.Context, values func(name string) []string) (*ident
 // Options is what a Server needs. Desk and Policy are required.
 type Options struct {
 	Desk   Desk
-	Policy func() *policy.Policy // in force now; asked once a stream
+	Policy func() *policy.Policy // in force now
 	Verify Verify                // required where identity.from is extproc
 	Hooks  Hooks
 }

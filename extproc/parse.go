@@ -16,6 +16,7 @@ type edit struct {
 	body      *body.Body // the bytes wait for the pool; nil = they go on as they are, whatever pool it is
 	edits     []body.Edit
 	cuts      []body.Edit // what the caller says of priority is taken out
+	told      bool        // there is room for the priority that a pool takes
 	hideUsage bool        // the usage chunk was asked for by us, not by the caller
 }
 
@@ -81,7 +82,7 @@ func (c *conversation) readBody(m *message) (*admission.Request, *refusal) {
 		return nil, f
 	}
 	if len(edits) > 0 || len(k.edit.cuts) > 0 || told {
-		k.edit.body, k.edit.edits = b, edits
+		k.edit.body, k.edit.edits, k.edit.told = b, edits, told
 		r.Body += int64(b.Index())
 	}
 	return r, nil
@@ -102,20 +103,13 @@ func (k *call) tellsPriority(model string) bool {
 // others it does not go, nor what a scope says of it, unless the policy keeps
 // it.
 func (k *call) rewritten(p *policy.Pool) []byte {
-	b, edits, cuts := k.edit.body, k.edit.edits, k.edit.cuts
-	k.edit.body, k.edit.edits, k.edit.cuts = nil, nil, nil // not needed while the answer runs
+	b := k.edit.body
 	if b == nil {
 		return nil
 	}
-	told := p != nil && p.Priority == policy.VLLMPriority
-	if !told && k.effective.Body.Priority != policy.KeepPriority {
-		edits = slices.DeleteFunc(edits, func(e body.Edit) bool { return e.Field() == body.Priority })
-	}
-	if told {
-		cuts = slices.DeleteFunc(cuts, body.Edit.CutsTop)
-		edits = append(edits, body.SetInt(body.Priority, k.standing.engine())) // the last on a field holds
-	}
-	if edits = append(edits, cuts...); len(edits) == 0 {
+	edits := k.toPool(k.edit.edits, k.edit.told && p != nil && p.Priority == policy.VLLMPriority)
+	k.edit.body, k.edit.edits, k.edit.cuts = nil, nil, nil // not needed while the answer runs
+	if len(edits) == 0 {
 		return nil
 	}
 	return b.Rewrite(edits...)
@@ -176,7 +170,7 @@ func bodyRefusal(e *body.Error) *refusal {
 func (c *conversation) admit(at phase, d *admission.Decision) reply {
 	r := c.upstream(at, d)
 	r.metadata = append(r.metadata, record(c.call.request, d))
-	pool, _ := c.call.effective.Pool(d.Pool)
+	pool := c.pool(d.Pool)
 	if d.Pool != "" {
 		r.set = append(r.set, field{headerPool, d.Pool})
 		// A subset picks a pool inside a cluster it shares; one that has a
@@ -194,6 +188,19 @@ func (c *conversation) admit(at phase, d *admission.Decision) reply {
 	return r
 }
 
+// pool is the pool that the desk chose; nil = unknown. A request that was held
+// may have been moved to one that only a policy knows which came meanwhile.
+func (c *conversation) pool(name string) *policy.Pool {
+	if name == "" {
+		return nil
+	}
+	if p, ok := c.o.Policy().Pool(name); ok {
+		return p
+	}
+	p, _ := c.call.effective.Pool(name)
+	return p
+}
+
 // upstream is the reply that hands a request on: who it is from, nothing
 // forged, no credentials where the policy keeps them back.
 func (c *conversation) upstream(at phase, d *admission.Decision) reply {
@@ -209,7 +216,8 @@ func (c *conversation) upstream(at phase, d *admission.Decision) reply {
 	if k.state != "" {
 		r.set = append(r.set, field{"tracestate", k.state})
 	}
-	if pool, ok := k.effectivePool(d.Pool); ok && asksLoad(pool) {
+	pool := c.pool(d.Pool)
+	if pool != nil && asksLoad(pool) {
 		r.set = append(r.set, field{headerLoadFormat, loadFormat})
 	}
 	for _, name := range k.forged {
@@ -220,21 +228,13 @@ func (c *conversation) upstream(at phase, d *admission.Decision) reply {
 	if k.form {
 		r.set = append(r.set, field{"content-type", "application/json"})
 	}
-	if pool, ok := k.effectivePool(d.Pool); !ok || !pool.Stage { // another weir reads them again
+	if pool == nil || !pool.Stage { // another weir reads them again
 		r.remove = append(r.remove, k.marks...)
 	}
 	if !c.policy.Identity.Forward {
 		r.remove = append(r.remove, "authorization")
 	}
 	return r
-}
-
-// effectivePool is the pool of a decision; a preflight has no policy yet.
-func (k *call) effectivePool(name string) (*policy.Pool, bool) {
-	if name == "" || k.effective == nil {
-		return nil, false
-	}
-	return k.effective.Pool(name)
 }
 
 func sets(list []field, name string) bool {

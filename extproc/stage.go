@@ -15,8 +15,8 @@ import (
 
 // stage reports a request whose pool is another weir.
 func (c *conversation) stage() bool {
-	p, ok := c.call.effective.Pool(c.decision.Pool)
-	return ok && p.Stage
+	p := c.pool(c.decision.Pool)
+	return p != nil && p.Stage
 }
 
 // refusedBelow reports the head of a refusal by the weir that is the pool: its

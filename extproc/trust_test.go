@@ -38,3 +38,28 @@ func TestCallersAreNotTrusted(t *testing.T) {
 		}
 	}
 }
+
+// Where the policy does not enforce, a request that has trailers in place of a
+// body passes; what is forged in its headers does not.
+func TestTrailersInPlaceOfABodyCarryNothingForged(t *testing.T) {
+	for _, mode := range []policy.Mode{policy.Shadow, policy.Pass} {
+		h := openWith(t, newTestDesk(), rules(func(p *policy.Policy) {
+			p.Mode = mode
+			for i := range p.Classes {
+				p.Classes[i].Mode = mode
+			}
+		}))
+		e := h.call()
+		e.send(chatHead("x-weir-tenant", "vip", "x-weir-pool", "chat-fp16", "traceparent", "00-1-2-01", "authorization", "Bearer x"))
+		_, removed := mutations(e.next())
+		for _, name := range []string{"x-weir-tenant", "x-weir-pool", "traceparent", "authorization"} {
+			if !removed[name] {
+				t.Errorf("%s: %s goes on", mode, name)
+			}
+		}
+		e.send(reqTrailers())
+		e.want("request_trailers")
+		_ = e.hangUp(true)
+		h.ended()
+	}
+}

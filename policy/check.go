@@ -183,6 +183,9 @@ func (d *decoder) checkModels(p *Policy) {
 	}
 	for i := range p.Models {
 		m := &p.Models[i]
+		if m.OutputLimit > 0 && m.OutputLimit < m.MaxOutput {
+			d.failAt(index2("models", i, "outputLimit"), strconv.FormatInt(m.OutputLimit, 10), fmt.Sprintf("must not be below maxOutput, %d: no answer of that length would be believed", m.MaxOutput))
+		}
 		for j, alias := range m.Aliases {
 			if k, taken := owner[alias]; taken {
 				d.failAt(fmt.Sprintf("models[%d].aliases[%d]", i, j), alias, fmt.Sprintf("can never match: models[%d] has this name or alias", k))

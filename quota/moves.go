@@ -16,7 +16,8 @@ import (
 // nothing.
 type Moves struct {
 	from map[MoveKey][]int64
-	live map[MoveKey]bool // the policy has it
+	to   map[MoveKey][]int64 // the reverse, of periods that the policy has no more
+	live map[MoveKey]bool    // the policy has it
 }
 
 // MoveKey is a unit of a rule over a period, in ticks.
@@ -36,7 +37,7 @@ type Mover interface {
 // moved and may not have been needed yet.
 func (m Moves) MovesOf(old, next *policy.Policy) Moves {
 	was, is := periodsOf(old), periodsOf(next)
-	out := Moves{from: make(map[MoveKey][]int64), live: make(map[MoveKey]bool)}
+	out := Moves{from: make(map[MoveKey][]int64), to: make(map[MoveKey][]int64), live: make(map[MoveKey]bool)}
 	for rule, periods := range is {
 		for _, period := range periods {
 			key := MoveKey{rule.Rule, rule.Unit, period}
@@ -55,6 +56,13 @@ func (m Moves) MovesOf(old, next *policy.Policy) Moves {
 			from = slices.DeleteFunc(slices.Compact(from), func(p int64) bool { return p == period })
 			if from != nil {
 				out.from[key] = from[:min(len(from), maxSources)]
+			}
+		}
+	}
+	for key, from := range out.from {
+		for _, p := range from {
+			if old := (MoveKey{key.Rule, key.Unit, p}); !out.live[old] {
+				out.to[old] = append(out.to[old], key.Period)
 			}
 		}
 	}
@@ -101,6 +109,15 @@ func (m Moves) From(c *Claim, l policy.Limit) []int64 {
 		return nil
 	}
 	return m.from[keyOf(c, l.Unit, Period(l.Per))]
+}
+
+// To lists the periods that take over from a claim's limit which the policy has
+// no more; nil = none.
+func (m Moves) To(c *Claim, l policy.Limit) []int64 {
+	if len(m.to) == 0 || l.Unit == policy.Concurrency {
+		return nil
+	}
+	return m.to[keyOf(c, l.Unit, Period(l.Per))]
 }
 
 // Live reports whether the policy has a limit of the claim's rule over a

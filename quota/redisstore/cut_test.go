@@ -36,6 +36,49 @@ func ends(mode string, at time.Duration, id string, n int64) step {
 	}
 }
 
+// moved is what the limits of cutClaim were counted over before.
+func moved(at time.Duration) step {
+	return func(s *redisstore.Store) error {
+		return s.CarryOnly(ctx, cutStart.Add(at), cutClaim(1)[:1], []int64{30_000, 600_000})
+	}
+}
+
+// takesOver counts by a period of old.
+func takesOver(per, at time.Duration, id string, n int64) step {
+	return func(s *redisstore.Store) error {
+		c := cutClaim(n)[:1]
+		c[0].Limits = []policy.Limit{tokens(1000, per), {Unit: policy.Requests, Max: 100, Per: per}}
+		return s.ReserveOnly(ctx, redisstore.Take, cutStart.Add(at), id, c)
+	}
+}
+
+// heirClaim is the first of cutClaim's by a policy of another period.
+func heirClaim() []quota.Claim {
+	c := cutClaim(1)[:1]
+	c[0].Limits = []policy.Limit{tokens(1000, 10*time.Minute)}
+	return c
+}
+
+func inherited(at time.Duration) step {
+	return func(s *redisstore.Store) error {
+		return s.CarryOnly(ctx, cutStart.Add(at), heirClaim(), []int64{60_000})
+	}
+}
+
+// endsInherited ends a request whose usage has gone to heirClaim.
+func endsInherited(at time.Duration, id string, n int64) step {
+	return func(s *redisstore.Store) error {
+		rule := func(per time.Duration) *policy.Policy {
+			p := policy.Default()
+			p.Quotas = []policy.QuotaRule{{Name: "rule", By: []string{"tenant"}, Limits: []policy.Limit{tokens(1000, per)}}}
+			return p.Finish()
+		}
+		s.Move(quota.Moves{}.MovesOf(rule(time.Minute), rule(10*time.Minute)))
+		defer s.Move(quota.Moves{})
+		return ends(redisstore.End, at, id, n)(s)
+	}
+}
+
 var cutStart = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 
 // cutCases are the scripts in every state of their keys that makes them write
@@ -74,6 +117,31 @@ var cutCases = []struct {
 		between: []step{takes(redisstore.Take, time.Second, "b", 50), ends(redisstore.End, 2*time.Second, "b", 200), takes(redisstore.Check, 3*time.Second, "c", 70)},
 	},
 	{name: "undone", before: []step{takes(redisstore.Take, 0, "b", 50), takes(redisstore.Take, 0, "a", 100)}, cut: ends(redisstore.Undo, 0, "a", 0)},
+	{name: "nothing to take over", cut: moved(0)},
+	{
+		name:   "taken over from a longer period",
+		before: []step{takesOver(10*time.Minute, 0, "b", 50), takesOver(10*time.Minute, 40*time.Second, "c", 70)},
+		cut:    moved(time.Minute),
+	},
+	{
+		name:   "taken over, and others go on",
+		before: []step{takesOver(30*time.Second, 0, "b", 50), takesOver(30*time.Second, 10*time.Second, "c", 70)},
+		cut:    moved(20 * time.Second),
+		between: []step{
+			moved(20 * time.Second), // another replica asks for it too
+			takes(redisstore.Take, 20*time.Second, "d", 50), ends(redisstore.End, 21*time.Second, "d", 20),
+			takesOver(30*time.Second, 21*time.Second, "e", 10),
+		},
+	},
+	{
+		name:   "debt of what was taken over",
+		before: []step{takes(redisstore.Take, 0, "a", 100), inherited(time.Second)},
+		cut:    endsInherited(2*time.Second, "a", 700),
+	},
+	{
+		name: "debt of what is yet to be taken over", before: []step{takes(redisstore.Take, 0, "a", 100)},
+		cut: endsInherited(2*time.Second, "a", 700), between: []step{inherited(3 * time.Second)},
+	},
 	{
 		name: "undone, beside others", before: []step{takes(redisstore.Take, 0, "a", 100)}, cut: ends(redisstore.Undo, 0, "a", 0),
 		between: []step{takes(redisstore.Take, 0, "b", 50)},

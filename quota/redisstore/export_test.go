@@ -52,6 +52,23 @@ func (s *Store) SettleOnly(ctx context.Context, mode string, now time.Time, id s
 	return nil
 }
 
+// CarryOnly runs the script that takes usage over, for each limit of claims that
+// has a period, from the same periods.
+func (s *Store) CarryOnly(ctx context.Context, now time.Time, claims []quota.Claim, from []int64) error {
+	for _, g := range s.groups(claims) {
+		for i := range g.limits {
+			l := &g.limits[i]
+			if l.limit.Unit == policy.Concurrency {
+				continue
+			}
+			if err := s.carryOne(ctx, s.client.Load(), now, &g, &g.counters[l.counter], l, from); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Held is how many units are to be renewed.
 func (s *Store) Held() int { return s.held.count() }
 

@@ -39,7 +39,7 @@ type fullKey struct {
 type fullUse struct {
 	used  int64
 	until time.Time // forgotten then
-	free  time.Time // when Redis said that the refused claim fits; zero = unknown
+	free  time.Time // when Redis said that the least claim fits; zero = unknown
 }
 
 func newFull() *full {
@@ -54,12 +54,9 @@ func (f *full) shard(tenant string) *fullShard {
 	return &f.shards[maphash.String(f.seed, tenant)%fullShards]
 }
 
-// note remembers a limit that refused, where it has no room for the least
-// claim either. now is this process' clock, wait what Redis said.
+// note remembers a limit that has no room for the least claim. now is this
+// process' clock, wait what Redis said of the least claim.
 func (f *full) note(now time.Time, c *quota.Claim, l policy.Limit, used int64, wait time.Duration) {
-	if used < quota.Count(l.Max) {
-		return
-	}
 	u := fullUse{used: used, until: now.Add(fullFor)}
 	if wait > 0 {
 		u.free = now.Add(wait)

@@ -2,9 +2,11 @@ package redisstore
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota"
 )
 
@@ -29,9 +31,10 @@ type knownShard struct {
 type knownKey struct{ tenant, key string }
 
 type knownUse struct {
-	at   time.Time
-	used []int64 // by the claim's limits; concurrency 0
-	new  bool    // not yet handed to the local store
+	at     time.Time
+	limits []policy.Limit // the claim's then
+	used   []int64        // by limits; concurrency 0
+	new    bool           // not yet handed to the local store
 }
 
 func newKnown() *known {
@@ -58,7 +61,7 @@ func (k *known) note(g *group, now time.Time, r reply) {
 		sh.mu.Lock()
 		e := sh.entry(knownKey{c.Tenant, c.Key})
 		e.at, e.new = now, true
-		e.used = e.used[:0]
+		e.limits, e.used = c.Limits, e.used[:0]
 		for ; i < len(g.limits) && g.limits[i].claim == c; i++ {
 			n := int64(0)
 			if at := g.limits[i].counter; g.counters[at].period > 0 {
@@ -88,9 +91,10 @@ func (sh *knownShard) entry(key knownKey) *knownUse {
 	return e
 }
 
-// take hands out what is known of a claim, once for each note; nil if nothing
-// new is.
-func (k *known) take(c *quota.Claim) (at time.Time, used []int64) {
+// take hands out what is known of a claim's limits, once for each note; nil if
+// nothing new is. Of a limit whose period is new, that of the longest period
+// within it counts which it takes over from.
+func (k *known) take(c *quota.Claim, moves quota.Moves) (at time.Time, used []int64) {
 	sh := k.shard(c.Tenant)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -99,5 +103,25 @@ func (k *known) take(c *quota.Claim) (at time.Time, used []int64) {
 		return time.Time{}, nil
 	}
 	e.new = false
-	return e.at, append([]int64(nil), e.used...)
+	used = make([]int64, len(c.Limits))
+	for i, l := range c.Limits {
+		used[i] = e.of(l, moves.From(c, l))
+	}
+	return e.at, used
+}
+
+// of is the use of a limit.
+func (e *knownUse) of(l policy.Limit, from []int64) (used int64) {
+	own, longest := quota.Period(l.Per), int64(0)
+	for i, o := range e.limits {
+		period := quota.Period(o.Per)
+		switch {
+		case o.Unit != l.Unit:
+		case o.Per == l.Per:
+			return e.used[i]
+		case period < own && period > longest && slices.Contains(from, period):
+			used, longest = e.used[i], period
+		}
+	}
+	return used
 }

@@ -209,7 +209,11 @@ func (s *Store) share(claims []quota.Claim) []quota.Claim {
 // seed raises the local counters of a claim to this replica's part of the
 // last known usage, once for each time it became known.
 func (s *Store) seed(share *quota.Claim) {
-	at, used := s.known.take(share)
+	var moves quota.Moves
+	if m := s.moving.Load(); m != nil {
+		moves = m.moves
+	}
+	at, used := s.known.take(share, moves)
 	if used == nil {
 		return
 	}

@@ -194,7 +194,7 @@ func (s *Store) Reserve(ctx context.Context, now time.Time, id string, claims []
 	defer cancel()
 	var v quota.Verdict
 	var took bool
-	failed, err := s.carry(ctx, now, groups)
+	failed, err := s.carry(ctx, s.client.Load(), now, groups)
 	if err == nil {
 		v, took, failed, err = s.ask(ctx, now, id, groups)
 	}
@@ -272,13 +272,17 @@ func (s *Store) tell(t *quota.Tally, g *group, now time.Time, r reply) {
 			t.Fit(l.claim.Rule, l.limit, amount, used)
 			continue
 		}
-		var wait time.Duration
-		room := quota.Count(l.limit.Max) - amount
-		if w := r.windows[l.counter]; w != nil && room >= 0 {
-			wait = time.UnixMilli(w.FitsAt(g.counters[l.counter].period, r.now, room)).Sub(now)
+		fits := func(amount int64) (wait time.Duration) {
+			room := quota.Count(l.limit.Max) - amount
+			if w := r.windows[l.counter]; w != nil && room >= 0 {
+				wait = time.UnixMilli(w.FitsAt(g.counters[l.counter].period, r.now, room)).Sub(now)
+			}
+			return wait
 		}
-		t.Refuse(l.claim.Rule, l.limit, amount, used, wait)
-		s.full.note(asked, l.claim, l.limit, used, wait)
+		t.Refuse(l.claim.Rule, l.limit, amount, used, fits(amount))
+		if used >= quota.Count(l.limit.Max) {
+			s.full.note(asked, l.claim, l.limit, used, fits(1))
+		}
 	}
 }
 

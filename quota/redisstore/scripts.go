@@ -202,7 +202,11 @@ func (s *Store) settleOn(ctx context.Context, c *conn, mode string, now time.Tim
 		n := &g.counters[i]
 		args = append(args, n.period, final.Of(n.unit), n.member)
 	}
-	answer, err := s.scripts.settle.Run(ctx, c, s.keys(id, g), args...).Int64Slice()
+	keys := s.keys(id, g)
+	for _, h := range s.heirs(g) {
+		keys, args = append(keys, h.key), append(args, h.period, "of "+strconv.Itoa(h.of+1), h.member)
+	}
+	answer, err := s.scripts.settle.Run(ctx, c, keys, args...).Int64Slice()
 	if err != nil {
 		return 0, err
 	}

@@ -122,8 +122,9 @@ func (s *Store) lacking(err error) {
 	}
 }
 
-// replay tells Redis up to most of what is pending, oldest first; an error
-// means that it went away meanwhile.
+// replay tells Redis up to most of what is pending, oldest first: what a policy
+// of old counted before what takes over from it. An error means that it went
+// away meanwhile.
 func (s *Store) replay(ctx context.Context, c *conn, most int) error {
 	for most > 0 {
 		tasks := s.journal.tasks(min(replayBatch, most))
@@ -131,11 +132,17 @@ func (s *Store) replay(ctx context.Context, c *conn, most int) error {
 			break
 		}
 		most -= len(tasks)
-		if err := s.tellAll(ctx, c, tasks, func(t task, _ bool) {
-			s.journal.finish(t)
-			s.count.replayed.Add(1)
-		}); err != nil {
-			return err
+		later := slices.IndexFunc(tasks, func(t task) bool { return s.takesOver(t.claims) })
+		if later < 0 {
+			later = len(tasks)
+		}
+		for _, some := range [][]task{tasks[:later], tasks[later:]} {
+			if err := s.tellAll(ctx, c, some, func(t task, _ bool) {
+				s.journal.finish(t)
+				s.count.replayed.Add(1)
+			}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -205,6 +212,11 @@ func (s *Store) tellOne(ctx context.Context, c *conn, t task) (known bool, err e
 	defer cancel()
 	groups := s.groups(t.claims)
 	known = true
+	if t.reserve {
+		if _, err := s.carry(ctx, c, t.now, groups); err != nil {
+			return false, err
+		}
+	}
 	for i := range groups {
 		if !t.reserve {
 			break
