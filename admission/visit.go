@@ -15,9 +15,10 @@ type Visit struct {
 	plan    *Plan // decided by one goroutine, read after it is decided
 	ticket  Ticket
 
-	mu    sync.Mutex
-	state visitState
-	ready chan struct{} // made by the first Ready of a visit that waits
+	mu       sync.Mutex
+	state    visitState
+	ready    chan struct{} // made by the first Ready of a visit that waits
+	notified func()        // by Notify, until the decision stands
 }
 
 type visitState uint8
@@ -59,6 +60,20 @@ func (v *Visit) Ready() <-chan struct{} {
 		v.ready = make(chan struct{})
 	}
 	return v.ready
+}
+
+// Notify has f called once the decision stands: at once where it does, never
+// after Leave. f must not wait: others are decided after it.
+func (v *Visit) Notify(f func()) {
+	v.mu.Lock()
+	stands := v.state == decided
+	if v.state == undecided {
+		v.notified = f
+	}
+	v.mu.Unlock()
+	if stands {
+		f()
+	}
 }
 
 // Result is the decision and, when admitted, the ticket; only after Ready.
@@ -126,7 +141,8 @@ func (v *Visit) decide(now time.Time) {
 	if !gone {
 		v.state = decided
 	}
-	ready := v.ready
+	ready, notified := v.ready, v.notified
+	v.notified = nil
 	v.mu.Unlock()
 	if v.ticket.ghost == nil || v.ticket.ghost.settled() {
 		d.tell(p.Request, &p.Decision, now)
@@ -134,8 +150,11 @@ func (v *Visit) decide(now time.Time) {
 	if ready != nil {
 		close(ready)
 	}
-	if gone && !p.refused {
+	switch {
+	case gone && !p.refused:
 		v.ticket.Done(unseen)
+	case !gone && notified != nil:
+		notified()
 	}
 }
 

@@ -16,13 +16,7 @@ import (
 )
 
 // lightDesk admits everything and keeps nothing.
-type lightDesk struct{ ready chan struct{} }
-
-func newLightDesk() lightDesk {
-	d := lightDesk{make(chan struct{})}
-	close(d.ready)
-	return d
-}
+type lightDesk struct{}
 
 func (lightDesk) Refused(*admission.Request, *admission.Decision) {}
 
@@ -30,8 +24,8 @@ func (lightDesk) Await(time.Time, *admission.Request, int64) (*admission.Awaited
 	return nil, admission.Decision{}, false
 }
 
-func (d lightDesk) Submit(_ context.Context, r *admission.Request) Visit {
-	return &lightVisit{ready: d.ready, policy: r.Policy.ID()}
+func (lightDesk) Submit(_ context.Context, r *admission.Request) Visit {
+	return &lightVisit{policy: r.Policy.ID()}
 }
 
 // echo is the no-op server: default grpc-go, replies of the right kind.
@@ -92,7 +86,7 @@ func benchmark(b *testing.B, s shape, kind string) {
 	} else {
 		g = grpc.NewServer(ServerOptions(p)...)
 		var err error
-		if weir, err = NewServer(Options{Desk: newLightDesk(), Policy: policyOf(p)}); err != nil {
+		if weir, err = NewServer(Options{Desk: lightDesk{}, Policy: policyOf(p)}); err != nil {
 			b.Fatal(err)
 		}
 		weir.Register(g)
@@ -144,7 +138,7 @@ func BenchmarkConversation(b *testing.B) {
 	p := policyOf(rules())
 	for name, s := range shapes() {
 		b.Run(name, func(b *testing.B) {
-			o := &Options{Desk: newLightDesk(), Policy: p}
+			o := &Options{Desk: lightDesk{}, Policy: p}
 			wire := make([][]byte, len(s))
 			for i := range s {
 				wire[i] = marshal(b, s[i])
@@ -180,13 +174,12 @@ func (lightDesk) Precheck(time.Time, *admission.Request) (admission.Decision, bo
 }
 
 type lightVisit struct {
-	ready  chan struct{}
 	policy string
 }
 
 func (v *lightVisit) Waiting() bool                                  { return false }
 func (v *lightVisit) Longest() time.Duration                         { return 0 }
-func (v *lightVisit) Ready() <-chan struct{}                         { return v.ready }
+func (v *lightVisit) Notify(func())                                  {}
 func (v *lightVisit) Leave()                                         {}
 func (v *lightVisit) Done(admission.End) bool                        { return true }
 func (v *lightVisit) Answering(time.Time)                            {}

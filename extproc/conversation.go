@@ -171,14 +171,6 @@ func (c *conversation) submit(now time.Time, at phase, r *admission.Request) {
 	}
 }
 
-// ready is closed when a held request is decided; nil when nothing is held.
-func (c *conversation) ready() <-chan struct{} {
-	if c.state != held {
-		return nil
-	}
-	return c.visit.Ready()
-}
-
 // decide answers the pending request message with the desk's decision.
 func (c *conversation) decide(now time.Time) {
 	at := c.pending

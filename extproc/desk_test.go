@@ -62,7 +62,7 @@ func (d *testDesk) Refused(r *admission.Request, dec *admission.Decision) {
 func (d *testDesk) Submit(_ context.Context, r *admission.Request) Visit {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	v := &testVisit{desk: d, request: r, ready: make(chan struct{}), verdict: d.script[0]}
+	v := &testVisit{desk: d, request: r, verdict: d.script[0]}
 	if len(d.script) > 1 {
 		d.script = d.script[1:]
 	}
@@ -100,7 +100,7 @@ type testVisit struct {
 	desk    *testDesk
 	request *admission.Request
 	verdict verdict
-	ready   chan struct{}
+	notify  func()
 	settled bool
 	left    bool
 	taken   bool
@@ -119,7 +119,9 @@ func (v *testVisit) settleLocked() {
 	if v.verdict.reason.Admits() {
 		v.desk.seats++
 	}
-	close(v.ready)
+	if v.notify != nil {
+		v.notify()
+	}
 }
 
 func (v *testVisit) settle(r admission.Reason) {
@@ -139,7 +141,13 @@ func (v *testVisit) Waiting() bool {
 
 func (v *testVisit) Longest() time.Duration { return v.desk.longest }
 
-func (v *testVisit) Ready() <-chan struct{} { return v.ready }
+func (v *testVisit) Notify(f func()) {
+	v.desk.mu.Lock()
+	defer v.desk.mu.Unlock()
+	if v.notify = f; v.settled {
+		f()
+	}
+}
 
 func (v *testVisit) Result() (Ticket, admission.Decision) {
 	v.desk.mu.Lock()

@@ -117,12 +117,8 @@ func (r *run) play(data []byte, messages []*extprocv3.ProcessingRequest) {
 		case b == deny:
 			v.settle(admission.ExpiredDrop)
 		default:
-			if ready := r.talk.ready(); ready != nil {
-				select {
-				case <-ready:
-					r.talk.decide(r.now)
-				default:
-				}
+			if r.talk.state == held && !r.talk.visit.Waiting() {
+				r.talk.decide(r.now)
 			}
 		}
 		r.hear()

@@ -31,7 +31,9 @@ type Desk interface {
 type Visit interface {
 	Waiting() bool
 	Longest() time.Duration
-	Ready() <-chan struct{}
+	// Notify has f called once, without waiting, when the decision stands;
+	// never after Leave.
+	Notify(f func())
 	// Result is the decision; the ticket is nil when it is a refusal.
 	Result() (Ticket, admission.Decision)
 	Leave()

@@ -17,6 +17,9 @@ type readers struct {
 	idle   atomic.Int64  // how many wait, or are about to
 	closed chan struct{} // nobody waits any more
 	once   sync.Once
+
+	mu   sync.RWMutex
+	shut bool // nothing is begun any more
 }
 
 func (r *readers) open() {
@@ -53,8 +56,20 @@ func (r *readers) another() *stream {
 	}
 }
 
+// spawn has f run, except after wait.
+func (r *readers) spawn(f func()) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.shut {
+		r.work.Go(f)
+	}
+}
+
 // wait sends home who waits, and returns when the others have ended too.
 func (r *readers) wait() {
 	r.once.Do(func() { close(r.closed) })
+	r.mu.Lock()
+	r.shut = true
+	r.mu.Unlock()
 	r.work.Wait()
 }

@@ -29,6 +29,8 @@ type Server struct {
 	once    sync.Once
 	streams atomic.Int64
 	readers readers
+
+	followed followed
 }
 
 // NewServer makes a service. Desk and Policy must be set.
@@ -56,6 +58,9 @@ func (s *Server) Streams() int64 { return s.streams.Load() }
 // It may be called more than once.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.once.Do(func() { close(s.closing) })
+	for _, st := range s.followed.list() {
+		st.release()
+	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for s.streams.Load() > 0 {
@@ -73,12 +78,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Wait() { s.readers.wait() }
 
 // stream is one call of Process. Two goroutines share it: the reader calls
-// Recv all the time and answers at once where it can, the handler watches
-// holds and the shutdown. The lock holds the conversation and Send.
+// Recv all the time and answers at once where it can, the handler watches the
+// shutdown. Once the request is held the handler is the only one left, and
+// reads. The lock holds the conversation and Send.
 type stream struct {
 	server *Server
 	wire   extprocv3.ExternalProcessor_ProcessServer
+	frames frames  // of wire
 	in     inbound // the reader's
+	head   [5]byte // of a message
 
 	mu     sync.Mutex
 	sent   outbound // on its way
@@ -86,43 +94,52 @@ type stream struct {
 	over   bool // nothing may be sent any more
 	result error
 
-	body    *time.Timer            // runs while the body is awaited; nil = never was
-	watched bool                   // the hold was handed to the handler
-	holds   chan (<-chan struct{}) // a hold began: its Ready
-	done    chan struct{}          // closed when over
+	body   *time.Timer   // runs while the body is awaited
+	handed bool          // the handler reads from here on
+	holds  chan struct{} // a hold began, and the reader has let go
+	done   chan struct{} // closed when over
 }
 
 // Process serves one side stream: one HTTP request.
 func (s *Server) Process(wire extprocv3.ExternalProcessor_ProcessServer) error {
-	st := &stream{server: s, wire: wire, holds: make(chan (<-chan struct{}), 1), done: make(chan struct{})}
-	st.talk.o = &s.o
-	st.talk.ctx = wire.Context()
-	if md, ok := metadata.FromIncomingContext(wire.Context()); ok {
-		st.talk.initial, st.talk.badStart = initialOverrides(md)
+	st := s.open(wire)
+	if st.frames == nil {
+		return errFrames
 	}
 	s.streams.Add(1)
 	defer s.streams.Add(-1)
 	s.readers.serve(st)
-	return st.watch()
+	if st.watch() {
+		st.follow()
+	}
+	if st.handed {
+		s.followed.drop(st)
+	}
+	return st.result
 }
 
-// watch waits for the end of the stream, of a hold, or of the process.
-func (st *stream) watch() error {
+func (s *Server) open(wire extprocv3.ExternalProcessor_ProcessServer) *stream {
+	st := &stream{server: s, wire: wire, holds: make(chan struct{}, 1), done: make(chan struct{})}
+	ctx := wire.Context()
+	st.frames, _ = grpc.ServerTransportStreamFromContext(ctx).(frames)
+	st.talk.o = &s.o
+	st.talk.ctx = ctx
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		st.talk.initial, st.talk.badStart = initialOverrides(md)
+	}
+	return st
+}
+
+// watch waits for the end of the stream or of the process, or for a hold: then
+// it is true.
+func (st *stream) watch() bool {
 	closing := st.server.closing
-	var ready <-chan struct{}
 	for {
 		select {
 		case <-st.done:
-			return st.result
-		case ready = <-st.holds:
-		case <-ready:
-			ready = nil
-			st.step(func(now time.Time) error {
-				if st.talk.state == held { // else Envoy was first
-					st.talk.decide(now)
-				}
-				return nil
-			})
+			return false
+		case <-st.holds:
+			return true
 		case <-closing:
 			closing = nil
 			st.release()
@@ -130,26 +147,24 @@ func (st *stream) watch() error {
 	}
 }
 
-// read takes messages until the stream ends. It never waits for a decision.
-func (st *stream) read() { st.readOn(false) }
-
-// readOn is read, of a request that was held already or not. Once it is held a
-// goroutine of its own takes what follows: a decision needs far more of stack
-// than waiting for a message does.
-func (st *stream) readOn(wasHeld bool) {
-	for {
+// read takes messages until the stream ends or is handed to its handler. It
+// never waits for a decision.
+func (st *stream) read() {
+	for !st.handed { // by its own steps alone
 		if err := st.wire.RecvMsg(&st.in); err != nil {
-			st.mu.Lock()
-			st.end(err, false, false)
-			st.mu.Unlock()
+			st.broke(err)
 			return
 		}
 		st.take()
-		if !wasHeld && st.held() {
-			st.server.readers.work.Go(func() { st.readOn(true) })
-			return
-		}
 	}
+	st.holds <- struct{}{} // one a stream: there is room
+}
+
+// broke ends a stream that has no more messages.
+func (st *stream) broke(err error) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.end(err, false, false)
 }
 
 // take hands a message that came to the conversation.
@@ -167,13 +182,6 @@ func (st *stream) take() {
 	if h := st.server.o.Hooks.Observed; h != nil {
 		h(at, time.Since(received))
 	}
-}
-
-// held reports that the request waits at the desk.
-func (st *stream) held() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return !st.over && st.talk.state == held
 }
 
 // step runs one event of the conversation and sends what follows. After an
@@ -196,9 +204,8 @@ func (st *stream) step(event func(now time.Time) error) {
 		return
 	}
 	st.awaitBody()
-	if ready := st.talk.ready(); ready != nil && !st.watched {
-		st.watched = true
-		st.holds <- ready // one hold a stream: there is room
+	if st.talk.state == held && !st.handed {
+		st.hold()
 	}
 	switch {
 	case st.talk.state == closed: // our answer is the last word, whatever still comes
@@ -223,6 +230,7 @@ func (st *stream) awaitBody() {
 		})
 	case !awaited && st.body != nil:
 		st.body.Stop()
+		st.body = nil
 	}
 }
 
@@ -274,7 +282,7 @@ func (st *stream) end(cause error, undelivered, drained bool) {
 		st.body.Stop()
 	}
 	st.result = errInternal // holds if what follows panics
-	defer close(st.done)
+	defer st.wake()
 	defer st.swallow()
 	now := time.Now()
 	unjudged := st.talk.ended(undelivered, drained)
@@ -292,6 +300,14 @@ func (st *stream) end(cause error, undelivered, drained bool) {
 	}
 	if h := st.server.o.Hooks.Finished; h != nil {
 		h(st.talk.ctx, st.talk.summary(now, st.result))
+	}
+}
+
+// wake tells the handler of the end: it watches, or reads.
+func (st *stream) wake() {
+	close(st.done)
+	if st.handed {
+		_ = st.frames.WriteStatus(status.Convert(st.result)) // a connection that has gone needs none
 	}
 }
 

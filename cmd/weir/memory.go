@@ -19,6 +19,7 @@ const (
 	memoryLook     = time.Second
 	memoryLooks    = 5        // until memory may be given back
 	memorySpare    = 32 << 20 // kept from the system without being in use
+	memoryQuiet    = 3        // groups of looks without a collection, after which what is live is found out
 )
 
 // gcPercent is the target for a heap of live bytes and stacks of so many.
@@ -33,17 +34,18 @@ type memoryUse struct {
 	objects uint64 // live, and garbage since
 	stacks  uint64
 	idle    uint64 // of the heap, neither in use nor given back
+	cycles  uint64 // collections
 }
 
 func readMemory(s []metrics.Sample) memoryUse {
 	metrics.Read(s)
-	return memoryUse{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64(), s[3].Value.Uint64() + s[4].Value.Uint64()}
+	return memoryUse{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64(), s[3].Value.Uint64() + s[4].Value.Uint64(), s[5].Value.Uint64()}
 }
 
 func memorySamples() []metrics.Sample {
 	return []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"},
-		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
 	}
 }
 
@@ -56,6 +58,13 @@ func releases(before, now memoryUse) bool {
 	return excess > memorySpare+now.live && now.objects+now.idle <= before.objects+before.idle+memorySpare/4
 }
 
+// forgotten reports that much is held and that nobody has looked for long what
+// of it is in use: the bodies of a flood are found out to be garbage only by a
+// collection, and where little is allocated none comes for two minutes.
+func forgotten(quiet int, now memoryUse) bool {
+	return quiet >= memoryQuiet && now.objects > 2*memorySpare
+}
+
 // keepMemory sets the collector's target by what is in use, unless the operator
 // has chosen one, and gives back what a flood took. It ends with stop.
 func keepMemory(stop <-chan struct{}) {
@@ -64,7 +73,7 @@ func keepMemory(stop <-chan struct{}) {
 		debug.SetGCPercent(gcPercentMost)
 	}
 	samples := memorySamples()
-	before, percent := readMemory(samples), gcPercentMost
+	before, percent, quiet := readMemory(samples), gcPercentMost, 0
 	tick := time.NewTicker(memoryLook)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -81,7 +90,10 @@ func keepMemory(stop <-chan struct{}) {
 		if n%memoryLooks != 0 {
 			continue
 		}
-		if releases(before, now) {
+		if quiet++; now.cycles != before.cycles {
+			quiet = 0
+		}
+		if releases(before, now) || forgotten(quiet, now) {
 			debug.FreeOSMemory()
 		}
 		before = now
