@@ -99,7 +99,7 @@ func TestUnfinishedBodies(t *testing.T) {
 		}
 		for _, f := range forms {
 			narrows, chunked := f.narrows, f.chunked
-			most, edit := 2*heap>>20, smallHeap
+			most, edit := 5*heap/2>>20, smallHeap // it looks each 20 ms, and a busy worker resets late
 			if narrows {
 				most, edit = limit*size*perBody>>20+60, narrow
 			}
