@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirproxy/weir/examples"
 	"github.com/weirproxy/weir/internal/envoytest"
 )
 
@@ -270,7 +269,7 @@ func TestBodyLimits(t *testing.T) {
 		b := envoytest.Envoys(t)[0]
 		up := newOddModel(t)
 		w := oddWorld(t, b, up, func(tree envoytest.Tree) {
-			examples.Set(tree, 1<<10, "static_resources", "listeners", 0, "per_connection_buffer_limit_bytes")
+			limitBuffers(tree, 1<<10)
 		})
 		a := w.odd("small", modelBody("deepseek-v4", strings.Repeat("x", 64<<10)))
 		if _, tries := up.seen("small"); a.code < 400 || a.code >= 500 || tries != 0 {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirproxy/weir/examples"
 	"github.com/weirproxy/weir/internal/envoytest"
 )
 
@@ -93,7 +92,7 @@ func zipped(s string) string {
 
 // wide lets Envoy take bodies of 8 MiB, twice of what weir takes.
 func wide(tree envoytest.Tree) {
-	examples.Set(tree, 8<<20, "static_resources", "listeners", 0, "per_connection_buffer_limit_bytes")
+	limitBuffers(tree, 8<<20)
 }
 
 // TestWrongInput: every mistake of the caller's is a clear error in the

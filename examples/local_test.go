@@ -39,7 +39,7 @@ const bufferLimit = 64 << 10
 
 // impatient changes the example so that Envoy answers by itself.
 func impatient(tree envoytest.Tree) {
-	examples.Set(tree, bufferLimit, "static_resources", "listeners", 0, "per_connection_buffer_limit_bytes")
+	limitBuffers(tree, bufferLimit)
 	envoytest.Route(tree, "chat")["route"].(examples.Tree)["idle_timeout"] = "1s"
 	envoytest.Route(tree, "chat-dyn")["route"].(examples.Tree)["timeout"] = "0.5s"
 	envoytest.Route(tree, "completions")["route"].(examples.Tree)["cluster"] = "infer"
@@ -242,4 +242,11 @@ func modelBody(model, more string) string {
 		return `{"model":"empty","max_tokens":4,"prompt":"` + prompt + more + `"}`
 	}
 	return `{"model":"` + model + `","max_tokens":4,"messages":[{"role":"user","content":"` + prompt + more + `"}]}`
+}
+
+// limitBuffers sets how much of a body Envoy buffers: of the connection, and
+// where the release reads it of the request.
+func limitBuffers(tree envoytest.Tree, n int) {
+	examples.Set(tree, n, "static_resources", "listeners", 0, "per_connection_buffer_limit_bytes")
+	examples.Set(envoytest.HCM(tree), n, "route_config", "virtual_hosts", 0, "request_body_buffer_limit")
 }

@@ -76,10 +76,14 @@ quotas: [{name: per-tenant, match: {tenant: "*"}, by: [tenant], limits: [{reques
 			envoytest.Eventually(t, longest, "the span arrives", func() bool {
 				spans.mu.Lock()
 				defer spans.mu.Unlock()
-				if len(spans.spans) == 1 {
-					span = spans.spans[0]
+				for _, s := range spans.spans {
+					if s.GetName() == "weir.request" {
+						span = s
+					} else if got := fmt.Sprintf("%s %x", s.GetName(), s.GetTraceId()); got != "weir.check "+id {
+						t.Errorf("a span %s", got)
+					}
 				}
-				return span != nil
+				return span != nil && len(spans.spans) == map[string]int{"two-filters.yaml": 2, "one-filter.yaml": 1}[example]
 			})
 			if got := fmt.Sprintf("%x under %x", span.GetTraceId(), span.GetParentSpanId()); got != id+" under "+parent {
 				t.Errorf("the span is of %s, want %s under %s", got, id, parent)
