@@ -2,55 +2,22 @@ package redisclient_test
 
 import (
 	"context"
-	"net"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/internal/redisclient"
 	"github.com/weirproxy/weir/policy"
 )
-
-// realRedis starts Redis on a free port of the loopback.
-func realRedis(t *testing.T) (addr string) {
-	t.Helper()
-	binary := os.Getenv("REDIS_SERVER")
-	if binary == "" {
-		t.Skip("REDIS_SERVER names no redis-server")
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = l.Addr().String()
-	_ = l.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command(binary, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-			return addr
-		}
-		<-time.After(10 * time.Millisecond)
-	}
-	t.Fatal("redis does not listen")
-	return ""
-}
 
 // What a real Redis answers passes: errors in the middle of a pipeline, scripts
 // that it has forgotten, transactions, the widest and deepest replies there are,
 // and channels beside them.
 func TestRealRepliesPass(t *testing.T) {
-	config, err := redisclient.Defaults(policy.Redis{Addresses: []string{realRedis(t)}, Timeout: 5 * time.Second})
+	config, err := redisclient.Defaults(policy.Redis{Addresses: []string{envoytest.StartRedis(t).Addr}, Timeout: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
