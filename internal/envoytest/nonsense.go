@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 )
@@ -145,6 +146,31 @@ func StartOdd(t testing.TB, answer func(method string) []byte) (addr string) {
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done })
 	return l.Addr().String()
+}
+
+// FuzzAnswers lets the fuzzer be the server that use is led to: any bytes, as
+// an answer over gRPC or instead of HTTP/2. use must end within most.
+func FuzzAnswers(f *testing.F, most time.Duration, use func(t *testing.T, addr string), answers ...[]byte) {
+	for _, b := range append(answers, []byte{0xff}) {
+		f.Add(true, b)
+	}
+	f.Add(false, []byte{0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, overGRPC bool, answer []byte) {
+		if len(answer) > 1<<16 {
+			return
+		}
+		addr := ""
+		if overGRPC {
+			addr = StartOdd(t, func(string) []byte { return answer })
+		} else {
+			addr = StartTalker(t, answer).Addr
+		}
+		began := time.Now()
+		use(t, addr)
+		if took := time.Since(began); took > most {
+			t.Errorf("took %v", took)
+		}
+	})
 }
 
 // Raw is a codec of messages that are bytes already: *[]byte.

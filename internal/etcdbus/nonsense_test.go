@@ -2,7 +2,6 @@ package etcdbus_test
 
 import (
 	"context"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -86,7 +85,7 @@ func TestNonsenseIsAway(t *testing.T) {
 	for name, answer := range nonsense(t) {
 		t.Run(name, func(t *testing.T) {
 			addr := envoytest.StartOdd(t, answer)
-			before := allocated()
+			before := envoytest.Allocated()
 			lost, err := use(t, addr, 500*time.Millisecond)
 			if err == nil && name != "a swap of none" {
 				t.Error("a word was told")
@@ -94,7 +93,7 @@ func TestNonsenseIsAway(t *testing.T) {
 			if !lost && !fine[name] {
 				t.Error("the listener was not lost")
 			}
-			if got := int(allocated() - before); got > 256<<20 { // of both sides
+			if got := int(envoytest.Allocated() - before); got > 256<<20 { // of both sides
 				t.Errorf("%d MiB allocated", got>>20)
 			}
 		})
@@ -119,37 +118,17 @@ func TestNoEtcdIsAway(t *testing.T) {
 	}
 }
 
-func allocated() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.TotalAlloc
-}
-
 // FuzzNonsense: any bytes, as an answer over gRPC or instead of it.
 func FuzzNonsense(f *testing.F) {
+	var answers [][]byte
 	for _, answer := range nonsense(f) {
-		if b := answer("/Watch"); len(b) < 1<<12 {
-			f.Add(true, b)
-		}
-		if b := answer("/Range"); len(b) < 1<<12 {
-			f.Add(true, b)
+		for _, method := range []string{"/Watch", "/Range"} {
+			if b := answer(method); len(b) < 1<<12 {
+				answers = append(answers, b)
+			}
 		}
 	}
-	f.Add(false, []byte{0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff})
-	f.Fuzz(func(t *testing.T, overGRPC bool, reply []byte) {
-		if len(reply) > 1<<16 {
-			return
-		}
-		addr := ""
-		if overGRPC {
-			addr = envoytest.StartOdd(t, func(string) []byte { return reply })
-		} else {
-			addr = envoytest.StartParrot(t, reply).Addr
-		}
-		began := time.Now()
+	envoytest.FuzzAnswers(f, 3*time.Second, func(t *testing.T, addr string) {
 		_, _ = use(t, addr, 20*time.Millisecond)
-		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("took %v", took)
-		}
-	})
+	}, answers...)
 }

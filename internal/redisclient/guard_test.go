@@ -3,12 +3,12 @@ package redisclient_test
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/internal/redisclient"
 )
 
@@ -82,7 +82,7 @@ func nonsense() map[string]string {
 // call ends in its time with little memory, no goroutine of the library
 // panics (that would end this test's process), and nothing hangs.
 func TestNonsense(t *testing.T) {
-	before, uses, bytes := allocated(), 0, 0
+	before, uses, bytes := envoytest.Allocated(), 0, 0
 	var running sync.WaitGroup
 	slots := make(chan struct{}, 32)
 	for _, mode := range modes {
@@ -99,7 +99,7 @@ func TestNonsense(t *testing.T) {
 	}
 	running.Wait()
 	// A connection of the library takes 64 KiB at first.
-	if got := int(allocated() - before); got > uses<<20+40*bytes {
+	if got := int(envoytest.Allocated() - before); got > uses<<20+40*bytes {
 		t.Errorf("%d MiB allocated for %d uses and %d KiB of replies", got>>20, uses, bytes>>10)
 	}
 }
@@ -110,9 +110,9 @@ func TestAnnouncedIsNotAllocated(t *testing.T) {
 		"60,000,000", "2^31", "a set", "a map", "a push", "a long text", "a text of 500 MiB", "a long error",
 		"a verbatim", "deep", "deep and wide", "wide twice", "an endless line", "zeros",
 	} {
-		reply, before := nonsense()[name], allocated()
+		reply, before := nonsense()[name], envoytest.Allocated()
 		exchange(t, most, "single", "", name, reply)
-		if got := int(allocated() - before); got > 2<<20+20*len(reply) {
+		if got := int(envoytest.Allocated() - before); got > 2<<20+20*len(reply) {
 			t.Errorf("%s: %d KiB allocated", name, got>>10)
 		}
 	}
@@ -142,12 +142,6 @@ func exchange(t testing.TB, most time.Duration, mode, only, name, reply string) 
 	_ = c.Close()
 	s.close()
 	return err
-}
-
-func allocated() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.TotalAlloc
 }
 
 // What breaks the bounds is named in the error.

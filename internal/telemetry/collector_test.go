@@ -63,19 +63,7 @@ func export(t testing.TB, addr string, within time.Duration) {
 
 // FuzzCollector: any bytes as an answer, or instead of HTTP/2.
 func FuzzCollector(f *testing.F) {
-	f.Add(true, []byte{0x0a, 0x02, 0x08, 0x01})
-	f.Add(true, []byte{0xff})
-	f.Add(false, []byte{0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0xff, 0xff, 0xff, 0xff})
-	f.Fuzz(func(t *testing.T, overGRPC bool, b []byte) {
-		if len(b) > 1<<16 {
-			return
-		}
-		addr := ""
-		if overGRPC {
-			addr = envoytest.StartOdd(t, func(string) []byte { return b })
-		} else {
-			addr = envoytest.StartTalker(t, b).Addr
-		}
+	envoytest.FuzzAnswers(f, 2*time.Second, func(t *testing.T, addr string) {
 		export(t, addr, 30*time.Millisecond)
-	})
+	}, []byte{0x0a, 0x02, 0x08, 0x01})
 }

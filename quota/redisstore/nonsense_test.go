@@ -2,11 +2,11 @@ package redisstore_test
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirproxy/weir/internal/envoytest"
 	"github.com/weirproxy/weir/policy"
 	"github.com/weirproxy/weir/quota/redisstore"
 )
@@ -42,7 +42,7 @@ func TestNonsenseIsAway(t *testing.T) {
 			between := startProxy(t, startStub(t, strings.TrimSuffix(reply, "\r\n")))
 			s := open(t, policy.Redis{Addresses: []string{between.addr}, Timeout: 50 * time.Millisecond, RetryAfterOutage: 20 * time.Millisecond, Prefix: t.Name()}, redisstore.Options{})
 			defer s.Close()
-			before, late := allocated(), 0
+			before, late := envoytest.Allocated(), 0
 			for i := range 50 {
 				began := time.Now()
 				v := reserve(t, s, fmt.Sprint(i), claim("acme", 1, tokens(100, time.Hour)))
@@ -59,7 +59,7 @@ func TestNonsenseIsAway(t *testing.T) {
 			if st := s.Stats(); !st.Away || st.Local["timeout"]+st.Local["protocol"]+st.Local["connection"] != 50 {
 				t.Errorf("%+v, want it to be away", st)
 			}
-			if got := int(allocated() - before); got > 32<<20 {
+			if got := int(envoytest.Allocated() - before); got > 32<<20 {
 				t.Errorf("%d KiB allocated", got>>10)
 			}
 			between.point(r.addr)
@@ -75,12 +75,6 @@ func TestNonsenseIsAway(t *testing.T) {
 
 // busy is what a busy machine may add.
 const busy = 200 * time.Millisecond
-
-func allocated() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.TotalAlloc
-}
 
 // FuzzNonsense: as above, with any bytes: whatever comes, a decision and its
 // end take their time and no more.
