@@ -50,34 +50,18 @@ envoy: {messageTimeout: 30s, maxMessageTimeout: 10m}
 	}
 	hold(100) // what is made once is made
 	w.sees("the first wait", func(q queue) bool { return q.Waiting == 100 })
-	before := rssKiB(t, w.weir.Pid())
+	before := w.weir.Memory(t, "VmRSS")
 	for n := 100; n < held; n += 100 {
 		hold(100)
 		w.sees("they wait", func(q queue) bool { return q.Waiting == n+100 })
 	}
-	each := (rssKiB(t, w.weir.Pid()) - before) * 1024 / (held - 100)
+	each := (w.weir.Memory(t, "VmRSS") - before) * 1024 / (held - 100)
 	t.Logf("weir took %d bytes for each of %d; heap in use %.0f, stacks %.0f, released %.0f, next GC %.0f", each, held,
 		w.metric("go_memstats_heap_inuse_bytes"), w.metric("go_memstats_stack_inuse_bytes"), w.metric("go_memstats_heap_released_bytes"), w.metric("go_memstats_next_gc_bytes"))
 	if each > most {
 		t.Errorf("weir takes %d bytes for each request that waits, want at most %d", each, most)
 	}
 	cancel()
-}
-
-func rssKiB(t *testing.T, pid int) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		var kib int
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
-			return kib
-		}
-	}
-	t.Fatalf("no VmRSS in %s", status)
-	return 0
 }
 
 // TestMemoryComesBack: what a flood of large bodies took, of which weir keeps
@@ -91,7 +75,7 @@ classes: [{name: critical, maxWait: 50s}, {name: standard, maxWait: 50s}, {name:
 ` + sharedPool(1), pools: []string{"chat-fp16"}})
 	w.occupy("standard")
 	token := w.token(nil)
-	before := rssKiB(t, w.weir.Pid())
+	before := w.weir.Memory(t, "VmRSS")
 	// A stream's body is changed: its usage is asked for.
 	body := strings.Replace(modelBody("deepseek-v4", strings.Repeat("x", size)), "{", `{"stream":true,`, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -104,13 +88,13 @@ classes: [{name: critical, maxWait: 50s}, {name: standard, maxWait: 50s}, {name:
 		})
 	}
 	w.sees("all wait", func(q queue) bool { return q.Waiting == calls })
-	most := rssKiB(t, w.weir.Pid())
+	most := w.weir.Memory(t, "VmRSS")
 	if grown := (most - before) << 10; grown < calls*size {
 		t.Errorf("weir grew by %d MiB, want those of the bodies at least: %d", grown>>20, calls*size>>20)
 	}
 	cancel()
 	w.sees("all have left", func(q queue) bool { return q.Waiting == 0 })
 	start := time.Now()
-	envoytest.Eventually(t, limit, "the memory comes back", func() bool { return rssKiB(t, w.weir.Pid()) < before+spare })
-	t.Logf("weir had %d MiB, %d MiB at most, and %d MiB %v after the flood", before>>10, most>>10, rssKiB(t, w.weir.Pid())>>10, time.Since(start))
+	envoytest.Eventually(t, limit, "the memory comes back", func() bool { return w.weir.Memory(t, "VmRSS") < before+spare })
+	t.Logf("weir had %d MiB, %d MiB at most, and %d MiB %v after the flood", before>>10, most>>10, w.weir.Memory(t, "VmRSS")>>10, time.Since(start))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -14,23 +13,6 @@ import (
 	"github.com/weirproxy/weir/examples"
 	"github.com/weirproxy/weir/internal/envoytest"
 )
-
-// rss is what a process keeps in memory, in MiB.
-func rss(t *testing.T, pid int) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		var kib int
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kib); n == 1 {
-			return kib >> 10
-		}
-	}
-	t.Fatalf("no VmRSS in %s", status)
-	return 0
-}
 
 // unfinished is a request whose body stops one byte before its end.
 type unfinished struct {
@@ -105,7 +87,7 @@ func TestUnfinishedBodies(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("narrow %v chunked %v", narrows, chunked), func(t *testing.T) {
 				w := newWorld(t, b, setup{example: formOf(b), envoy: edit, policy: patience + policy})
-				before := rss(t, w.envoy.Pid())
+				before := w.envoy.Memory(t, "VmRSS")
 				bystander := w.load(t, 2, func(int) answer { return w.chat(w.token(claims{"tenant": "other"}), 4, false) })
 				token := w.token(nil)
 				all := make([]*unfinished, calls)
@@ -148,7 +130,7 @@ func TestUnfinishedBodies(t *testing.T) {
 				if n := w.metric("weir_awaited_bodies"); narrows && n < limit {
 					t.Errorf("weir_awaited_bodies is %v", n)
 				}
-				grown := rss(t, w.envoy.Pid()) - before
+				grown := (w.envoy.Memory(t, "VmRSS") - before) >> 10
 				if grown > most {
 					t.Errorf("envoy grew by %d MiB, want at most %d", grown, most)
 				}

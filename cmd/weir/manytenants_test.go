@@ -31,10 +31,10 @@ func TestMemoryOfManyTenants(t *testing.T) {
 			w := envoytest.Serve(t, dir, text("gold"))
 			within := func(most int) {
 				t.Helper()
-				envoytest.Eventually(t, time.Minute, fmt.Sprintf("at most %d MiB", most), func() bool { return memoryOf(t, w.Pid(), "VmRSS") <= most })
+				envoytest.Eventually(t, time.Minute, fmt.Sprintf("at most %d MiB", most), func() bool { return w.Memory(t, "VmRSS")>>10 <= most })
 			}
 			within(bar)
-			t.Logf("after the start %d MiB", memoryOf(t, w.Pid(), "VmRSS"))
+			t.Logf("after the start %d MiB", w.Memory(t, "VmRSS")>>10)
 			for i, tier := range []string{"silver", "gold", "bronze"} {
 				if err := os.WriteFile(filepath.Join(dir, "next"), []byte(text(tier)), 0o600); err != nil {
 					t.Fatal(err)
@@ -44,26 +44,11 @@ func TestMemoryOfManyTenants(t *testing.T) {
 				}
 				envoytest.Eventually(t, 30*time.Second, "reloaded", func() bool { return strings.Count(w.Log(), `"policy reloaded"`) > i })
 				within(reloaded)
-				t.Logf("after a reload %d MiB, at most %d", memoryOf(t, w.Pid(), "VmRSS"), memoryOf(t, w.Pid(), "VmHWM"))
+				t.Logf("after a reload %d MiB, at most %d", w.Memory(t, "VmRSS")>>10, w.Memory(t, "VmHWM")>>10)
 			}
-			if most := memoryOf(t, w.Pid(), "VmHWM"); most > peak {
+			if most := w.Memory(t, "VmHWM") >> 10; most > peak {
 				t.Errorf("%d MiB at once, more than %d", most, peak)
 			}
 		})
 	}
-}
-
-// memoryOf is a line of a process's status, in MiB.
-func memoryOf(t *testing.T, pid int, line string) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(status), "\n"+line+":")
-	var kib int
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		t.Fatalf("%s: %v", line, err)
-	}
-	return kib >> 10
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +59,7 @@ breaker: {cascade: {bus: redis}}
 				if w.Stopped() {
 					t.Fatalf("it ended:\n%s", w.Log())
 				}
-				if most := peak(t, w.Pid()); most > 160 {
+				if most := w.Memory(t, "VmHWM") >> 10; most > 160 {
 					t.Errorf("it took %d MiB", most)
 				}
 				if mode != "single" {
@@ -75,19 +73,4 @@ breaker: {cascade: {bus: redis}}
 			})
 		}
 	}
-}
-
-// peak is the most memory that a process had, in MiB.
-func peak(t *testing.T, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), "VmHWM:")
-	kib, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kib >> 10
 }

@@ -127,6 +127,21 @@ func (p *Process) Stopped() bool {
 	return strings.HasPrefix(rest, "T")
 }
 
+// Memory is a figure in KiB of /proc/<pid>/status, see proc(5): VmRSS is what
+// the process has now, VmHWM the most that it had.
+func (p *Process) Memory(t testing.TB, figure string) (kib int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "\n"+figure+":")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatalf("%s: %v", figure, err)
+	}
+	return kib
+}
+
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.done }
 
